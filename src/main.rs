@@ -1,4 +1,4 @@
-//! `muxtap`: what a person types.
+//! `muxtap`: the program that a person runs.
 
 use std::process::ExitCode;
 

@@ -62,13 +62,13 @@ use crate::api::Error;
     version,
     max_term_width = 100,
     after_long_help = "Examples:
-  muxtap new-session -s work                     a session, without attaching; prints its pane, %0
-  muxtap send-keys -t %0 'make test' Enter       type into it
-  muxtap wait-for -t %0 -p 'PASS|FAIL' -T 600    return the moment it says so
-  muxtap run -t %0 -- ls -l                      a command's own output and exit status
-  muxtap tail -f 'work:*'                        watch all panes of a session
+  muxtap new-session -s work                     create a session; print its pane, %0
+  muxtap send-keys -t %0 'make test' Enter       type into the pane
+  muxtap wait-for -t %0 -p 'PASS|FAIL' -T 600    return as soon as a line matches
+  muxtap run -t %0 -- ls -l                      print a command's output, return its exit status
+  muxtap tail -f 'work:*'                        follow all panes of a session
 
-Exit status: 0; 1 error; 2 usage; 124 the time ran out; `run`: the command's own;
+Exit status: 0; 1 error; 2 usage; 124 timeout; `run`: the command's own;
 `wait-for`: 3 when a --fail pattern matched or the pane ended first."
 )]
 struct Cli {
@@ -192,7 +192,7 @@ impl Command {
         if goes_on { output::while_read(run).await } else { run.await }
     }
 
-    /// Returns whether the command only prints, until its reader has gone.
+    /// Returns whether the command only prints, until its reader exits.
     fn goes_on(&self) -> bool {
         match self {
             Self::Events(_) => true,
@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(invocation.server.path, Some(OsString::from("/y")));
     }
 
-    /// A command that is parsed by a tree of its own means the same as by the whole one.
+    /// A command parsed by its own tree means the same as by the whole tree.
     #[test]
     fn the_commands_with_a_tree_of_their_own_mean_the_same() {
         for line in [

@@ -100,7 +100,8 @@ impl Caller {
             ServerChoice { name: Some(name), .. } => name.to_str(),
             _ => Some(DEFAULT_SOCKET),
         };
-        let socket = socket.ok_or_else(|| Error::invalid("the name of a server on another host must be UTF-8"))?;
+        let socket =
+            socket.ok_or_else(|| Error::invalid("the name of a server on a remote host must be valid UTF-8"))?;
         let request = AddHostRequest { via, peer: (!peer).then_some(false), ..AddHostRequest::default() };
         let added: AddHostAnswer = self.client().await?.post("/v1/hosts", &request).await?;
         let address = PathBuf::from(format!("{}/{socket}", added.name));
@@ -117,7 +118,7 @@ impl Caller {
     /// Connects to the daemon; starts it if it is not running.
     pub(super) async fn client(&self) -> Result<Client> {
         if !self.starts_daemon {
-            let gone = || Error::unavailable("the muxtap daemon has gone");
+            let gone = || Error::unavailable("the muxtap daemon has exited");
             return Ok(self.running().await?.ok_or_else(gone)?.comparing_versions());
         }
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
@@ -161,8 +162,8 @@ impl Caller {
             Error::new(
                 ErrorCode::InvalidTarget,
                 format!(
-                    "say which with -t: this does not run in a pane of the tmux server {}; `muxtap list-panes` shows \
-                     what is there",
+                    "missing -t: this command does not run in a pane of the tmux server {}; `muxtap list-panes` lists \
+                     the panes",
                     self.server.display()
                 ),
             )

@@ -165,8 +165,9 @@ impl Client {
         self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
-    /// Waits, by one request that takes as long as the wait, whose id is `w-KEY`. The request is repeated if only the
-    /// connection was lost. `Err(ConnectionLost)`: the daemon is gone, and with it the wait.
+    /// Waits by one request, which takes as long as the wait, whose id is `w-KEY`. Repeats the
+    /// request if only the connection was lost. `Err(ConnectionLost)`: the daemon has exited, and
+    /// the wait with it.
     pub(super) async fn wait(
         &mut self,
         key: &str,
@@ -266,7 +267,7 @@ impl Client {
         };
         if !response.status().is_success() {
             let refused = self.read::<serde_json::Value>(response).await.map_err(Error::from)?;
-            return Err(refused.err().unwrap_or_else(|| Error::internal("the daemon gave no events")));
+            return Err(refused.err().unwrap_or_else(|| Error::internal("the daemon sent no events")));
         }
         Ok(EventStream { body: response.into_body(), client: self, parser: sse::Parser::default() })
     }
@@ -378,7 +379,7 @@ impl Client {
         Ok(if status.is_success() { answer(&body) } else { Err(refusal(status, &body)) })
     }
 
-    /// Builds the error for a lost connection, which says whether the daemon has gone.
+    /// Builds the error for a lost connection, which says whether the daemon has exited.
     async fn lost(&self, error: &(dyn std::fmt::Display + Sync)) -> ConnectionLost {
         let ended = match self.process {
             Some(process) => has_ended(process).await.then_some(process),
@@ -398,8 +399,8 @@ impl From<ConnectionLost> for Error {
     }
 }
 
-/// How long a process whose connection has ended may take to end itself. One that is killed needs a
-/// moment more for its memory and its threads: much more where many others run.
+/// How long a process may take to exit after its connection has ended. A killed process needs a
+/// moment for its memory and threads, much longer on a busy machine.
 pub(super) const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Returns whether the process has ended. Its connections end a little earlier.
@@ -433,33 +434,33 @@ impl EventStream {
         }
     }
 
-    /// Resolves when the daemon has closed the connection of a stream that has ended: a daemon that
-    /// stops ends its streams first, then goes on answering for a while.
+    /// Resolves when the daemon has closed the connection of an ended stream: a stopping daemon
+    /// ends its streams first, then responds to requests for a while.
     pub(super) async fn closed(self) {
         let Self { body, client, .. } = self;
         client.closed().await;
         drop(body);
     }
 
-    /// Returns where to go on after the last event.
+    /// Returns the position after the last event.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.parser.last_id()
     }
 }
 
 /// The end of an error about a request that may have changed something.
-pub(super) const PERHAPS_DONE: &str = "; whether it was done is not known: look before asking again";
+pub(super) const PERHAPS_DONE: &str = "; the outcome is unknown: check before you retry";
 
 /// Returns the query of each request: `socket=…&from=…`.
 pub(super) fn query_of(server: &Path, from: Option<&str>) -> Result<String> {
     let text = server.to_str().ok_or_else(|| {
-        Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
+        Error::invalid(format!("the tmux socket's path {} is not valid UTF-8: use another path", server.display()))
     })?;
     let origin = from.map_or_else(String::new, |pane| format!("&from={}", url::encode(pane)));
     Ok(format!("socket={}{origin}", url::encode(text)))
 }
 
-/// Warns, once in this process, when the daemon is of another version. `None`: the version is not known.
+/// Warns, once in this process, if the daemon has a different version. `None`: unknown version.
 pub(super) fn warn_of_other_version(theirs: Option<&str>) {
     let ours = env!("CARGO_PKG_VERSION");
     let Some(theirs) = theirs else { return };
@@ -470,7 +471,7 @@ pub(super) fn warn_of_other_version(theirs: Option<&str>) {
     }
 }
 
-/// Returns the error for a connection that was lost. `ended`: the daemon's process, if that has ended.
+/// Returns the error for a lost connection. `ended`: the daemon's process, if it has exited.
 pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Display) -> Error {
     let log = paths.log.display();
     Error::unavailable(match ended {
@@ -482,7 +483,7 @@ pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Disp
 /// Parses the body of a response.
 pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body)
-        .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}")))
+        .map_err(|error| Error::internal(format!("cannot parse the daemon's response: {error}")))
 }
 
 /// Parses the error in the body of a response with this status.
@@ -492,5 +493,5 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> Error {
 
 fn unexpected(status: StatusCode, body: &[u8]) -> Error {
     let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
-    Error::internal(format!("the daemon answered HTTP {status}: {}", text.trim()))
+    Error::internal(format!("unexpected response from the daemon: HTTP {status}: {}", text.trim()))
 }

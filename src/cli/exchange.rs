@@ -138,12 +138,12 @@ fn send_and_read(
             break parsed;
         }
         if bytes.len() > MAX_HEAD {
-            return Err(broken("the head of the answer has no end"));
+            return Err(broken("the response's head is too long"));
         }
     };
     reply.body = bytes.split_off(head);
     let rest =
-        length.checked_sub(reply.body.len() as u64).ok_or_else(|| broken("the answer is longer than it says"))?;
+        length.checked_sub(reply.body.len() as u64).ok_or_else(|| broken("the response is longer than announced"))?;
     if (stream.take(rest).read_to_end(&mut reply.body)? as u64) < rest {
         return Err(broken("end of file before message length reached"));
     }
@@ -167,7 +167,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<(Reply, usize, u64)>> {
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
     let length = header("content-length").and_then(|length| length.parse().ok());
     let (Some(status), Some(length), None) = (status, length, header("transfer-encoding")) else {
-        return Err(broken("the answer does not say how long it is"));
+        return Err(broken("the response has no length"));
     };
     Ok(Some((Reply { status, version: header(wire::VERSION).map(str::to_owned), body: Vec::new() }, head, length)))
 }

@@ -11,9 +11,9 @@ use crate::api::{Error, ErrorCode, EventsRequest, Result};
 
 /// The path of the event stream.
 const PATH: &str = "/v1/events";
-/// A stream that is lost sooner than this after its beginning counts as lost at once.
+/// A stream lost within this time of its beginning counts as lost at once.
 pub(super) const SHORT: Duration = Duration::from_secs(1);
-/// Streams in a row that may be lost at once: the stream itself may be what kills the daemon.
+/// The maximum number of consecutive streams lost at once: the stream itself may crash the daemon.
 pub(super) const SHORT_ONES: u32 = 3;
 
 /// A stream of events that can move to another daemon.
@@ -27,7 +27,7 @@ pub(super) struct FollowedEvents {
 pub(super) enum Step {
     /// More events may come.
     Continues,
-    /// The daemon has ended in order, and the stream with it.
+    /// The daemon has exited normally, and the stream with it.
     Ended,
     /// The daemon was killed, or the connection to it was lost.
     Lost(ConnectionLost),
@@ -36,11 +36,11 @@ pub(super) enum Step {
 /// The state of a stream after [`FollowedEvents::recover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recovery {
-    /// The stream goes on.
+    /// The stream continues.
     NotNeeded,
-    /// The stream comes from another daemon now. Events in between are missing from it.
+    /// The stream now comes from another daemon. Events in between are missing.
     Reconnected,
-    /// The daemon has ended in order, and the stream with it. The user has been notified.
+    /// The daemon has exited normally, and the stream with it. The user has been notified.
     DaemonEnded,
 }
 
@@ -60,25 +60,24 @@ impl FollowedEvents {
         }
     }
 
-    /// Connects to the daemon that runs now, or is started for it. Returns the place behind the
-    /// last event that was read. Error: there is no such daemon, or streams are lost again and
-    /// again.
+    /// Connects to the daemon that runs now or is started for this. Returns the position after the
+    /// last event read. Error: no daemon, or streams are lost repeatedly.
     pub(super) async fn reconnect(&mut self, caller: &Caller, lost: ConnectionLost) -> Result<Option<String>> {
         self.short_ones = if self.begun.elapsed() < SHORT { self.short_ones + 1 } else { 0 };
         if self.short_ones > SHORT_ONES {
             return Err(lost.into());
         }
-        output::note(&format!("{}; going on with another one", Error::from(lost).message));
+        output::note(&format!("{}; continuing with another one", Error::from(lost).message));
         caller.reconnect().await?;
         Ok(self.stream.last_id().map(str::to_owned))
     }
 
-    /// Continues with the events behind `place`. They begin with a gap, since another daemon has
-    /// not seen all of them.
+    /// Continues with the events after `place`. They begin with a gap, since another daemon has not
+    /// seen all of them.
     pub(super) async fn go_on(&mut self, caller: &Caller, request: &EventsRequest, place: Option<&str>) -> Result<()> {
         let again = caller.client().await?.events(PATH, request, place).await;
         self.stream = match again {
-            // Only the other daemon knew this place.
+            // Only the previous daemon knew this position.
             Err(error) if error.code == ErrorCode::InvalidArgument && place.is_some() => {
                 let request = EventsRequest { since: Some("start".to_owned()), ..request.clone() };
                 caller.client().await?.events(PATH, &request, None).await?
@@ -89,8 +88,8 @@ impl FollowedEvents {
         Ok(())
     }
 
-    /// Handles a step: continues with another daemon where this one was lost, and notifies the user
-    /// where it has ended.
+    /// Handles a step: continues with another daemon if this one was lost, and notifies the user if it
+    /// has exited.
     pub(super) async fn recover(&mut self, caller: &Caller, request: &EventsRequest, step: Step) -> Result<Recovery> {
         match step {
             Step::Continues => Ok(Recovery::NotNeeded),

@@ -1,5 +1,5 @@
-//! Output of many panes on one terminal: whole lines, each behind the name of its pane, as stern
-//! and `tail -F` print it.
+//! Output of many panes on one terminal: whole lines, each after its pane's name, as stern and
+//! `tail -F` print it.
 
 use std::collections::HashMap;
 
@@ -10,26 +10,25 @@ use time::OffsetDateTime;
 
 use crate::protocol::ids::PaneId;
 
-/// The longest line that is held back until its end comes, in bytes; a longer one is printed in
-/// pieces.
+/// The longest line that is held back until its end, in bytes; a longer one is printed in pieces.
 const MAX_LINE: usize = 64 << 10;
-/// Colours of the prefixes (SGR), chosen to be read on light and dark ground.
+/// Colors of the prefixes (SGR), readable on light and dark backgrounds.
 const COLORS: [&str; 6] = ["36", "33", "32", "35", "34", "31"];
 const DIM: &str = "2";
 
-/// The style in which lines are printed.
+/// The style of printed lines.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Style {
     /// Whether each line begins with its pane's name.
     pub(super) prefixed: bool,
-    /// Whether names are coloured.
+    /// Whether names are colored.
     pub(super) color: bool,
-    /// Whether the text holds escape sequences; then colours end with the line.
+    /// Whether the text contains escape sequences; then colors end with the line.
     pub(super) escapes: bool,
     /// Whether each line begins with the time, in UTC.
     pub(super) timestamps: bool,
-    /// Only lines in which this matches, escape sequences left out.
+    /// Prints only lines that match this, without their escape sequences.
     pub(super) grep: Option<Regex>,
 }
 
@@ -53,7 +52,7 @@ impl Lines {
         Self { style, ..Self::default() }
     }
 
-    /// Sets a pane's name; without one a pane goes by its id.
+    /// Sets a pane's name (default: its id).
     pub(super) fn name(&mut self, pane: PaneId, label: &str) {
         let label = plain::name(label);
         self.width = self.width.max(width::of_text(&label));
@@ -65,7 +64,7 @@ impl Lines {
         self.sources.entry(pane).or_insert_with(|| Source { label: pane.to_string(), color, partial: Vec::new() })
     }
 
-    /// Adds a chunk of a pane's output; returns the lines that it ends.
+    /// Adds a chunk of a pane's output; returns the lines that it completes.
     pub(super) fn feed(&mut self, pane: PaneId, chunk: &[u8]) -> Vec<u8> {
         let source = self.source(pane);
         source.partial.extend_from_slice(chunk);
@@ -92,7 +91,7 @@ impl Lines {
         panes.into_iter().flat_map(|pane| self.flush(pane)).collect()
     }
 
-    /// Formats a remark about a pane, set apart from its output.
+    /// Formats a remark about a pane, distinct from its output.
     pub(super) fn remark(&mut self, pane: PaneId, text: &str) -> String {
         let color = self.style.color;
         let source = self.source(pane);
@@ -141,7 +140,7 @@ fn now() -> String {
     format!("{}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z", now.date())
 }
 
-/// Returns what is left of a line that was drawn several times over (a progress bar).
+/// Returns the final text of a line that was overwritten several times (a progress bar).
 fn last_version(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     line.rsplit(|&byte| byte == b'\r').next().unwrap_or(line)

@@ -1,8 +1,8 @@
-//! The command line: parses a request, sends it to the daemon over its Unix socket, prints the
-//! answer. It decides nothing. `muxtap` has the frequent requests alone (`quick`), `muxtapd` has everything.
-//! Exit status: 0; 1 an error; 2 usage; 124 the time ran out, as timeout(1); 130 interrupted; `run`
-//! gives the command's own; `wait-for` gives 3 when a `--fail` pattern matched or the pane ended
-//! first.
+//! The command line: parses a request, sends it to the daemon over its Unix socket, and prints the
+//! response. The daemon makes all decisions. `muxtap` contains only the frequent requests (`quick`),
+//! `muxtapd` everything.
+//! Exit status: 0; 1 error; 2 usage; 124 timeout, as timeout(1); 130 interrupted; `run` returns the
+//! command's own; `wait-for` returns 3 if a `--fail` pattern matched or the pane ended first.
 
 pub mod args;
 mod caller;
@@ -40,17 +40,17 @@ type Outcome = Result<u8, Failure>;
 
 /// Exit status of an error.
 const EXIT_ERROR: u8 = 1;
-/// Exit status where the command line cannot be understood.
+/// Exit status for an invalid command line.
 const EXIT_USAGE: u8 = 2;
-/// Exit status of `wait-for` when its condition cannot come true any more.
+/// Exit status of `wait-for` when its condition can no longer be met.
 const EXIT_FAILED: u8 = 3;
-/// Exit status when the time ran out.
+/// Exit status after a timeout.
 const EXIT_TIMEOUT: u8 = 124;
 /// Exit status after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Runs `muxtap` with this process's arguments and environment; returns its exit status. Whatever is not a frequent
-/// request is for `muxtapd`, which this process becomes.
+/// Runs `muxtap` with this process's arguments and environment; returns its exit status. For
+/// anything but a frequent request this process becomes `muxtapd`.
 pub fn main() -> ExitCode {
     let status = quick::run(std::env::args_os());
     ExitCode::from(status.unwrap_or_else(|| {
@@ -60,8 +60,8 @@ pub fn main() -> ExitCode {
     }))
 }
 
-/// Runs `muxtapd`, which can do everything. `muxtap` never names this function, and so has none of what it reaches: a
-/// program that is small starts fast.
+/// Runs `muxtapd`, which contains all commands. `muxtap` never refers to this function, so the
+/// linker omits everything that it reaches: a small program starts fast.
 pub fn main_with_engine() -> ExitCode {
     crate::daemon::start::note_engine();
     quick::run(std::env::args_os()).map_or_else(run_whole, ExitCode::from)
@@ -80,8 +80,8 @@ fn run_whole() -> ExitCode {
     let json = invocation.json;
     #[cfg(target_os = "linux")]
     if !matches!(invocation.command, Command::Serve(_)) {
-        // `ps` and `pkill` find a process by this name: `pkill muxtapd` must not end commands. A failure
-        // changes nothing else.
+        // `ps` and `pkill` find a process by this name: `pkill muxtapd` must not kill commands. A
+        // failure has no other effect.
         let _ = rustix::thread::set_name(c"muxtap");
     }
     let outcome = with_engine::run(invocation).unwrap_or_else(|invocation| run(*invocation));
@@ -96,8 +96,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     };
     let hostile = |argument: std::ffi::OsString| argument.to_string_lossy().chars().any(plain::controls);
     if status == EXIT_USAGE && std::env::args_os().any(hostile) {
-        // The error names the argument. Being shown and not obeyed matters more than
-        // colours.
+        // The error contains the argument: escaping it matters more than colors.
         output::line_on_stderr(error.to_string().trim_end());
         return ExitCode::from(status);
     }
@@ -106,7 +105,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             output::report(&error, false);
             EXIT_ERROR
         }
-        // If not even an error can be printed, another one cannot either.
+        // If printing an error fails, printing another one fails, too.
         _ => status,
     })
 }
@@ -115,7 +114,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn exit_status(outcome: Outcome, json: bool) -> u8 {
     match outcome {
         Ok(status) => status,
-        // The reader of the output has seen enough (`muxtap tail | head`).
+        // The reader of the output has exited (`muxtap tail | head`).
         Err(Failure::OutputClosed) => 0,
         Err(Failure::Error(error)) => {
             output::report(&error, json);
@@ -126,18 +125,17 @@ fn exit_status(outcome: Outcome, json: bool) -> u8 {
 
 fn run(invocation: Invocation) -> Outcome {
     if let Command::Completions(completions) = invocation.command {
-        // It needs neither a daemon nor this thread's runtime.
+        // The command needs neither a daemon nor this thread's runtime.
         return completions.run(args::tree());
     }
     run_as_caller(invocation, async |command, caller| command.run(&caller).await)
 }
 
-/// Runs a command with a runtime, in its surroundings.
+/// Runs a command with a runtime and its environment.
 fn run_as_caller(invocation: Invocation, run: impl AsyncFnOnce(Command, Caller) -> Outcome) -> Outcome {
     let Invocation { json, via, no_peer, server, command } = invocation;
     let mut caller = Caller::new(&server, json)?;
-    // One thread: a runtime with a thread for each core takes longer to start than most commands
-    // take.
+    // One thread: starting a runtime with a thread per core takes longer than most commands.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -149,7 +147,7 @@ fn run_as_caller(invocation: Invocation, run: impl AsyncFnOnce(Command, Caller) 
         }
         run(command, caller).await
     });
-    // A thread that still reads stdin ends with the process, and is not waited for.
+    // A thread that still reads stdin ends with the process and is not joined.
     runtime.shutdown_background();
     outcome
 }

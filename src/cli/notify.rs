@@ -1,4 +1,4 @@
-//! Telling a person that something is over: a notification of the desktop, or a command of theirs.
+//! Notifies a person when something has ended: by a desktop notification, or by the person's command.
 
 use std::{io::Write as _, process::Stdio, time::Duration};
 
@@ -10,9 +10,9 @@ use crate::api::{Error, Result};
 /// How long a notifier or a person's command may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Shows a notification on the desktop. Where there is none the terminal's bell rings.
+/// Shows a desktop notification; without a desktop rings the terminal's bell.
 pub(super) async fn desktop(title: &str, text: &str) {
-    // Both take the texts as they are: nothing of a pane is run.
+    // Both take the texts literally: nothing from a pane is run.
     let mut ways = [Command::new("notify-send"), Command::new("osascript")];
     let [linux, mac] = &mut ways;
     linux.args(["--app-name", "muxtap", "--", title, text]);
@@ -27,7 +27,7 @@ pub(super) async fn desktop(title: &str, text: &str) {
         }
     }
     let _ = std::io::stderr().write_all(b"\x07");
-    output::note(&format!("{title}: {text} (there is no notify-send and no desktop that answers)"));
+    output::note(&format!("{title}: {text} (no notify-send, or no desktop that responds)"));
 }
 
 /// Runs a person's command with these variables, its output on stderr. Error: it cannot be run, or
@@ -36,12 +36,12 @@ pub(super) async fn command(line: &str, variables: &[(&str, String)]) -> Result<
     let failed = |why: String| Error::invalid(format!("--on-end {line}: {why}"));
     let mut command = Command::new("/bin/sh");
     command.args(["-c", line]).envs(variables.iter().map(|(name, value)| (*name, value)));
-    // Stdout belongs to the answer.
+    // Stdout is for the command's result.
     command.stdin(Stdio::null()).stdout(std::io::stderr()).kill_on_drop(true);
     match tokio::time::timeout(LIMIT, command.status()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(failed(format!("it ended with {status}"))),
+        Ok(Ok(status)) => Err(failed(format!("ended with {status}"))),
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(format!("it took longer than {} s and was ended", LIMIT.as_secs()))),
+        Err(_) => Err(failed(format!("killed after {} s", LIMIT.as_secs()))),
     }
 }

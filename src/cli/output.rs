@@ -1,4 +1,4 @@
-//! Output on stdout and stderr: answers, tables, colours, errors.
+//! Output on stdout and stderr: responses, tables, colors, errors.
 
 use std::{
     fmt::Write as _,
@@ -25,7 +25,7 @@ use crate::{
 pub(super) enum Failure {
     /// An error.
     Error(Error),
-    /// The reader of stdout has gone.
+    /// The reader of stdout has exited.
     OutputClosed,
 }
 
@@ -46,26 +46,25 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Writes text on stdout, without what controls a terminal.
+/// Writes text on stdout without control characters.
 pub(super) fn print(text: impl AsRef<str>) -> Result<(), Failure> {
     print_raw(plain::text(text.as_ref()).as_bytes())
 }
 
-/// Writes bytes on stdout as they are: escape sequences that were asked for, and colours of
-/// muxtap's own.
+/// Writes bytes on stdout unchanged: requested escape sequences, and muxtap's own colors.
 pub(super) fn print_raw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes.as_ref())?;
     Ok(stdout.flush()?)
 }
 
-/// Writes an answer as one line of JSON.
+/// Writes a response as one line of JSON.
 pub(super) fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(answer).map_err(|error| Error::internal(format!("answer: {error}")))?;
+    let line = serde_json::to_string(answer).map_err(|error| Error::internal(format!("response: {error}")))?;
     print_json_line(line.as_bytes())
 }
 
-/// Writes JSON that the daemon made, as one line with the same values.
+/// Writes the daemon's JSON as one line with the same values.
 pub(super) fn print_json_line(json: &[u8]) -> Result<(), Failure> {
     let json = String::from_utf8_lossy(json);
     let json = plain::json(&json);
@@ -75,8 +74,8 @@ pub(super) fn print_json_line(json: &[u8]) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Runs what prints until it is ended, and ends it when the reader of stdout has gone: `tail -f | head -1`
-/// would else wait for a pane that prints nothing more.
+/// Runs a command that prints until it is stopped, and stops it when the reader of stdout has exited:
+/// otherwise `tail -f | head -1` would wait for a pane that prints nothing more.
 pub(super) async fn while_read<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::select! {
         biased;
@@ -85,8 +84,8 @@ pub(super) async fn while_read<T>(work: impl Future<Output = Result<T, Failure>>
     }
 }
 
-/// Resolves when nobody can read any more what is written to a pipe or a socket. Of a terminal a signal
-/// says that, and a file is always read.
+/// Resolves when a pipe's or socket's last reader has gone. For a terminal a signal reports that, and
+/// a file needs no reader.
 async fn reader_gone(output: impl AsFd) {
     let gone = async {
         let output = output.as_fd();
@@ -94,7 +93,7 @@ async fn reader_gone(output: impl AsFd) {
         if !matches!(kind, FileType::Fifo | FileType::Socket) {
             return None;
         }
-        // Not what can be read: of a socket whose other end only writes nothing more that would be told for ever.
+        // Not for readability: a socket whose other end is only shut down for writing would stay ready.
         let wanted = Interest::WRITABLE | Interest::ERROR;
         // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd`
         // does not.
@@ -103,7 +102,7 @@ async fn reader_gone(output: impl AsFd) {
         let output = register(output.try_clone_to_owned().ok()?, wanted).ok()?;
         loop {
             let mut ready = output.ready(wanted).await.ok()?;
-            // Nothing is asked for: what is told in any case is that there is an error or no other end.
+            // No interest: errors and hang-ups are always reported.
             let mut polled = [PollFd::new(output.get_ref(), PollFlags::empty())];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             rustix::event::poll(&mut polled, Some(&now)).ok()?;
@@ -123,13 +122,13 @@ pub(super) fn note(text: &str) {
     line_on_stderr(&format!("muxtap: {text}"));
 }
 
-/// Writes a line on stderr, in which control characters are shown and not obeyed.
+/// Writes a line on stderr with control characters escaped.
 pub(super) fn line_on_stderr(line: &str) {
-    // Where stderr is closed the line is not wanted.
+    // The line is optional: ignores a closed stderr.
     let _ = writeln!(io::stderr(), "{}", plain::message(line));
 }
 
-/// Writes a remark that something is missing in the output that follows.
+/// Writes a remark that output is missing before the following output.
 pub(super) fn note_gap(pane: PaneId, gap: Gap) {
     note(&format!("{pane}: {}", describe_gap(gap)));
 }
@@ -155,8 +154,8 @@ pub(super) fn place(session: &str, window: u32, pane: u32) -> String {
     format!("{session}:{window}.{pane}")
 }
 
-/// Returns a pane's name for people: by the window's name where no other window of the session has it,
-/// with the pane's index where it is not alone. An ended pane may have no place any more.
+/// Returns a pane's name for people: with the window's name if unique in the session, and with the
+/// pane's index if the window has several panes. An ended pane may no longer have a place.
 pub(super) fn name(pane: &PaneInfo, all: &[PaneInfo]) -> String {
     if pane.window_id.is_empty() {
         return pane.id.to_string();
@@ -179,13 +178,13 @@ pub(super) fn ended(status: Option<i32>, signal: Option<i32>) -> String {
     }
 }
 
-/// Returns the exit status that says how a process ended, as shells say it. `None`: it is not known.
+/// Returns a process's exit status in the shells' encoding. `None`: unknown.
 pub(super) fn exit_code(status: Option<i32>, signal: Option<i32>) -> Option<u8> {
     let signaled = signal.map(|signal| 128 + signal);
     status.or(signaled).map(|status| u8::try_from(status).unwrap_or(u8::MAX))
 }
 
-/// When to colour.
+/// When to use colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ColorChoice {
     /// When stdout is a terminal and `NO_COLOR` is not set.
@@ -198,7 +197,7 @@ pub(super) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Returns whether stdout gets colours.
+    /// Returns whether to use colors on stdout.
     pub(super) fn enabled(self) -> bool {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         match self {
@@ -248,7 +247,7 @@ impl Table {
     }
 }
 
-/// Formats a length of time in its largest unit, as a table shows it.
+/// Formats a duration in its largest unit, for tables.
 pub(super) fn short_duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),

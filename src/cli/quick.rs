@@ -104,7 +104,7 @@ enum Rest {
 }
 
 fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
-    // Under another name the program is another command.
+    // Under another name the program is a different command.
     let mut args = args.into_iter();
     let name = args.next()?;
     if super::commands::workspace::is_freshell(Some(&name)) {

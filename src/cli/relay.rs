@@ -1,4 +1,5 @@
-//! Stdin and stdout for the daemon, by a connection that was upgraded to another protocol: relayed, or handed over.
+//! Relays stdin and stdout to the daemon, or hands them over, on a connection upgraded to another
+//! protocol.
 
 use std::{
     io::{Read, Write},
@@ -23,15 +24,15 @@ use muxtap_net::handed;
 
 use crate::api::{Error, Result};
 
-/// Bytes that are relayed at once.
+/// The number of bytes relayed at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A connection to the daemon on which another protocol than HTTP is spoken.
+/// A connection to the daemon that uses a protocol other than HTTP.
 pub(super) struct Upgraded {
     stream: UnixStream,
-    /// Bytes that came with the daemon's answer.
+    /// Bytes that came with the daemon's response.
     first: Bytes,
-    /// The head of the daemon's answer.
+    /// The head of the daemon's response.
     headers: HeaderMap,
 }
 
@@ -48,7 +49,7 @@ fn lost(error: &dyn std::fmt::Display) -> Error {
 }
 
 impl Upgraded {
-    /// Asks the daemon to speak `protocol` on this connection. `offer`: a further header of the request.
+    /// Requests `protocol` on this connection. `offer`: an additional header of the request.
     pub(super) async fn open(
         stream: UnixStream,
         path: &str,
@@ -70,20 +71,20 @@ impl Upgraded {
         let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(Error::unavailable(format!(
-                "the daemon does not speak {protocol} ({}); `muxtap stop` ends an old one",
+                "the daemon does not speak {protocol} ({}); `muxtap stop` stops an old daemon",
                 answer.status()
             )));
         }
         let headers = answer.headers().clone();
         let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
-        let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
+        let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"not a socket"))?;
         let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
-        // From here on threads that block: they wake up quickest.
+        // From here on blocking threads: they wake up fastest.
         stream.set_nonblocking(false).map_err(|error| lost(&error))?;
         Ok(Self { stream, first: parts.read_buf, headers })
     }
 
-    /// Returns the values of a header of the daemon's answer.
+    /// Returns the values of a header of the daemon's response.
     pub(super) fn header(&self, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
         self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
     }
@@ -96,8 +97,8 @@ impl Upgraded {
         }
     }
 
-    /// Relays between stdin and stdout and the daemon until one side has closed. `to_daemon`, `to_client`: what each is
-    /// sent first.
+    /// Relays between stdin and stdout and the daemon until one side has closed. `to_daemon`,
+    /// `to_client`: the first bytes for each.
     pub(super) async fn relay(self, to_daemon: &[u8], to_client: &[u8]) -> Result<Ended> {
         let first = [to_client, &self.first].concat();
         (&self.stream).write_all(to_daemon).map_err(|error| lost(&error))?;
@@ -108,7 +109,7 @@ impl Upgraded {
     }
 }
 
-/// How long the daemon may take to be ready for stdin and stdout, and to take them.
+/// How long the daemon may take to be ready for stdin and stdout and to accept them.
 const READY_LIMIT: Duration = Duration::from_secs(10);
 
 fn hand_over(stream: &UnixStream, first: &[u8], (stdin, stdout): (OwnedFd, OwnedFd)) -> std::io::Result<Ended> {
@@ -135,7 +136,7 @@ fn relay(mut from: UnixStream, first: &[u8]) -> Result<Ended> {
     let is_over = Arc::new(AtomicBool::new(false));
     let client = is_over.clone();
     std::thread::spawn(move || {
-        // However it ends, the client has sent everything; what it is still owed is relayed below.
+        // After any end, the client has sent everything; pending responses are relayed below.
         let _ = copy(&mut std::io::stdin().lock(), &mut to);
         client.store(true, Ordering::SeqCst);
         let _ = to.shutdown(Shutdown::Write);
@@ -143,14 +144,14 @@ fn relay(mut from: UnixStream, first: &[u8]) -> Result<Ended> {
     let mut stdout = std::io::stdout().lock();
     let passed = stdout.write_all(first).and_then(|()| stdout.flush()).and_then(|()| copy(&mut from, &mut stdout));
     if is_over.load(Ordering::SeqCst) {
-        // A client that has left need not read its last answers.
+        // An exited client does not need its last responses.
         return Ok(Ended::Client);
     }
     passed.map_err(|error| lost(&error))?;
     Ok(Ended::Daemon)
 }
 
-/// Copies bytes as they come, until the end.
+/// Copies bytes as they arrive, until the end.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {

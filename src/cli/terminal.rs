@@ -1,5 +1,5 @@
-//! A terminal that a command takes for itself: the alternate screen, the keyboard, the signals.
-//! However the command ends, the terminal is given back as it was.
+//! Exclusive use of a terminal by a command: the alternate screen, the keyboard, the signals. The
+//! terminal is restored however the command ends.
 
 use std::{
     io::{self, Write as _},
@@ -15,28 +15,29 @@ use crate::api::Error;
 
 /// Shows the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-/// Takes both back.
+/// Reverts both.
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 
-/// The terminal's modes from before it was taken. There is one terminal.
+/// The terminal's saved modes. There is one terminal.
 static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
 
 struct Taken {
-    /// Of stdin; `None` where it is no terminal.
+    /// The modes of stdin; `None` if it is not a terminal.
     modes: Option<Termios>,
 }
 
-/// How keys arrive at a command that has taken the terminal.
+/// How keys reach a command that uses the terminal exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
-    /// Nothing reads them, and they are not echoed; Ctrl-C and Ctrl-Z are signals.
+    /// Nothing reads keys, and they are not echoed; Ctrl-C and Ctrl-Z are signals.
     Ignored,
-    /// The command reads each of them.
+    /// The command reads each key.
     #[cfg(feature = "top")]
     Raw,
 }
 
-/// A taken terminal. Dropping it gives the terminal back, and so do a panic and [`FullScreen::suspend`].
+/// Exclusive use of the terminal. The terminal is restored on drop, on a panic and by
+/// [`FullScreen::suspend`].
 pub(super) struct FullScreen {
     keys: Keys,
 }
@@ -48,7 +49,7 @@ impl FullScreen {
         HOOK.call_once(|| {
             let hook = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                // What it says would go with the alternate screen.
+                // Its message would disappear with the alternate screen.
                 give_back();
                 hook(panic);
             }));
@@ -57,7 +58,7 @@ impl FullScreen {
         Ok(Self { keys })
     }
 
-    /// Stops this process, as Ctrl-Z does, with the terminal given back; returns when it goes on.
+    /// Restores the terminal and stops this process, as Ctrl-Z does; returns when it continues.
     pub(super) fn suspend(&self) -> Result<(), Failure> {
         give_back();
         stop()?;
@@ -87,25 +88,25 @@ fn take(keys: Keys) -> Result<(), Failure> {
             #[cfg(feature = "top")]
             Keys::Raw => changed.make_raw(),
         }
-        // A job in the background would be stopped by this; it is one again when it is continued.
+        // In the background, for example after `bg`, this call stops the process (SIGTTOU).
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &changed);
     }
     *taken = Some(Taken { modes });
     output::print_raw(ENTER)
 }
 
-/// Gives the terminal back, if it is taken.
+/// Restores the terminal if it is in use.
 fn give_back() {
     let Some(Taken { modes }) = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let mut stdout = io::stdout().lock();
-    // Where the terminal has gone there is nothing to give back.
+    // A terminal that has gone needs no restoring.
     let _ = stdout.write_all(LEAVE.as_bytes()).and_then(|()| stdout.flush());
     if let Some(modes) = modes {
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Flush, &modes);
     }
 }
 
-/// Shows a text on a taken terminal from the top, cut to its size: no line is broken.
+/// Shows a text from the top of the terminal, cut to its size, without line breaks.
 pub(super) fn draw(text: &str) -> Result<(), Failure> {
     output::print_raw(frame(text, size()))
 }
@@ -116,7 +117,7 @@ pub(super) fn size() -> (usize, usize) {
     size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Returns what shows a text on a terminal of this size, in place of what it showed before.
+/// Returns the bytes that replace the contents of a terminal of this size with a text.
 fn frame(text: &str, (columns, rows): (usize, usize)) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut frame = "\x1b[H".to_owned();
@@ -133,7 +134,7 @@ fn frame(text: &str, (columns, rows): (usize, usize)) -> String {
         frame.push_str(clip(&more, columns));
         frame.push_str("\x1b[K");
     }
-    // Whatever is written to stderr stands below.
+    // Output on stderr appears below.
     if lines.len() < rows {
         frame.push_str("\r\n");
     }
@@ -141,10 +142,10 @@ fn frame(text: &str, (columns, rows): (usize, usize)) -> String {
     frame
 }
 
-/// Returns as much of a line as fits into so many columns.
+/// Returns the beginning of a line that fits into this many columns.
 pub(super) fn clip(line: &str, columns: usize) -> &str {
     if line.len() <= columns {
-        // No character takes more columns than bytes.
+        // No character has more columns than bytes.
         return line;
     }
     let mut end = 0;
@@ -160,18 +161,18 @@ pub(super) fn clip(line: &str, columns: usize) -> &str {
     line.get(..end).unwrap_or_default()
 }
 
-/// A signal that a command which stays handles itself.
+/// A signal that a long-running command handles itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// End, with this exit status.
+    /// Exit with this status.
     End(u8),
     /// Stop until continued.
     Stop,
-    /// The terminal has another size.
+    /// The terminal's size has changed.
     Resized,
 }
 
-/// The signals of a command that has taken the terminal.
+/// The signals of a command that uses the terminal exclusively.
 pub(super) struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,

@@ -7,13 +7,13 @@ use serde_json::Value;
 /// All characters but RFC 3986's unreserved ones.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes the characters that a path or a query might take for its own.
+/// Percent-encodes the characters that are special in a path or a query.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// Encodes a request type's fields as a query. Fields that are absent or false are left out, as the
-/// types' defaults have it.
+/// Encodes a request type's fields as a query. Omits absent and false fields, which are the types'
+/// defaults.
 pub(super) fn query(request: &impl Serialize) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(request) else { return String::new() };
     let pairs = fields.iter().filter_map(|(name, value)| match value {
@@ -30,7 +30,8 @@ pub(super) fn with_query(path: &str, request: &impl Serialize) -> String {
     if query.is_empty() { path.to_owned() } else { joined(path, &query, "") }
 }
 
-/// Returns a path, which may have a query, with two more parts of a query. The last part may be empty.
+/// Returns a path, which may have a query, with two additional parts of a query. The last part may be
+/// empty.
 pub(super) fn joined(path: &str, own: &str, query: &str) -> String {
     let mark = if path.contains('?') { "&" } else { "?" };
     let and = if query.is_empty() { "" } else { "&" };

@@ -1,4 +1,4 @@
-//! `--watch`: an answer that is printed again whenever it has changed.
+//! `--watch`: prints a response again whenever it has changed.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -19,34 +19,34 @@ use crate::{
     daemon::start,
 };
 
-/// How long changes are collected before the answer is asked for again.
+/// How long changes are collected before the next query.
 const BURST: Duration = Duration::from_millis(50);
-/// The least time between two answers.
+/// The minimum time between two queries.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// The least time between two answers when panes have only printed.
+/// The minimum time between two queries when panes have only printed.
 const BETWEEN_OUTPUT: Duration = Duration::from_secs(1);
 
-/// How often the next daemon may refuse before what it says is the end.
+/// How often the next daemon may reject the stream before its error ends the command.
 const REFUSALS: u32 = 3;
 
-/// An answer, in all the forms in which it may be printed.
+/// A response, in all its printed forms.
 pub(super) struct View {
     /// The text for people.
     pub(super) text: String,
     /// One line of JSON.
     pub(super) json: String,
-    /// Key for changes: another one is another view. Ages and cursors are left out.
+    /// The key that detects changes; without ages and cursors.
     pub(super) key: String,
 }
 
 impl View {
     pub(super) fn new(text: String, answer: &impl serde::Serialize, key: &impl serde::Serialize) -> Result<Self> {
         let json =
-            |value: serde_json::Result<String>| value.map_err(|error| Error::internal(format!("answer: {error}")));
+            |value: serde_json::Result<String>| value.map_err(|error| Error::internal(format!("response: {error}")));
         Ok(Self { text, json: json(serde_json::to_string(answer))?, key: json(serde_json::to_string(key))? })
     }
 
-    /// Prints it once.
+    /// Prints the response once.
     pub(super) fn print(&self, caller: &Caller) -> Outcome {
         if caller.json {
             output::print_json_line(self.json.as_bytes())?;
@@ -57,19 +57,19 @@ impl View {
     }
 }
 
-/// Where the changes come from.
+/// The source of changes.
 pub(super) enum Source {
     /// The events of one tmux server.
     Events(EventsRequest),
-    /// The daemon's status. No daemon is started for it.
+    /// The daemon's status. Does not start a daemon.
     Status,
 }
 
-/// Prints what `look` returns, again whenever it has changed: on a terminal in place of the last
-/// one. Ends with Ctrl-C or when the daemon is stopped.
+/// Prints the result of `look`, again whenever it has changed; on a terminal in place. Ends with
+/// Ctrl-C or when the daemon is stopped.
 pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&Caller) -> Result<View>) -> Outcome {
     let mut signals = Signals::new()?;
-    // What is wrong from the beginning is an error, and not shown on a screen that goes away.
+    // An initial problem is an error, not shown on a screen that disappears.
     let mut changes = match attended(&mut signals, None, Changes::begin(caller, source)).await? {
         Ok(changes) => changes?,
         Err(status) => return Ok(status),
@@ -87,7 +87,7 @@ pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&C
             change = changes.next() => change,
             () = pace.due() => {
                 pace.looked();
-                // A daemon or a tmux that hangs takes its time.
+                // A daemon or tmux that hangs may delay this.
                 match attended(&mut signals, Some(&screen), look(&asking)).await? {
                     Ok(Ok(view)) => screen.show(view)?,
                     Ok(Err(error)) => screen.fail(&error)?,
@@ -121,24 +121,24 @@ pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&C
     }
 }
 
-/// When to look at what changes: soon after something has changed, not too often, and else never.
+/// When to query again: soon after a change, not too often, and otherwise never.
 pub(super) struct Pace {
     looked: Instant,
     due: Option<Instant>,
 }
 
 impl Pace {
-    /// Begins with a look that was just made.
+    /// Begins after a query.
     pub(super) fn begin() -> Self {
         Self { looked: Instant::now(), due: None }
     }
 
-    /// Notes that something has changed.
+    /// Records a change.
     pub(super) fn changed(&mut self) {
         self.look_after(BETWEEN);
     }
 
-    /// Notes that panes have printed.
+    /// Records that panes have printed.
     pub(super) fn printed(&mut self) {
         self.look_after(BETWEEN_OUTPUT);
     }
@@ -148,12 +148,12 @@ impl Pace {
         self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
-    /// Notes that a look begins.
+    /// Records the beginning of a query.
     pub(super) fn looked(&mut self) {
         *self = Self::begin();
     }
 
-    /// Resolves when the next look is due; never while nothing has changed.
+    /// Resolves when the next query is due; never while nothing has changed.
     pub(super) async fn due(&self) {
         match self.due {
             Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -162,8 +162,7 @@ impl Pace {
     }
 }
 
-/// Awaits something while the signals are handled. `Err`: the exit status of the one that ends the
-/// command.
+/// Awaits a future while handling signals. `Err`: the exit status of a signal that ends the command.
 async fn attended<T>(
     signals: &mut Signals,
     screen: Option<&Screen>,
@@ -188,7 +187,7 @@ async fn attended<T>(
 /// A step of a stream of changes.
 enum Change {
     None,
-    /// Panes show something new, and may run something else.
+    /// Panes show something new and may run another program.
     Output,
     Other,
     Ended(Step),
@@ -254,7 +253,7 @@ impl Changes {
         }
     }
 
-    /// Waits for the next daemon: none is started to be watched.
+    /// Waits for the next daemon without starting one.
     async fn next_status(caller: &Caller, lost: ConnectionLost) -> Result<Self> {
         output::note(&format!("{}; waiting for another one", Error::from(lost).message));
         for refusals in 0.. {
@@ -265,7 +264,7 @@ impl Changes {
             }
             match Self::status(caller).await {
                 Ok(Some(status)) => return Ok(status),
-                // One that is just ending refuses; one that goes on refusing is to be heard.
+                // A stopping daemon rejects requests; persistent errors are reported.
                 Err(error) if refusals >= REFUSALS => return Err(error),
                 Ok(None) | Err(_) => {}
             }
@@ -274,17 +273,17 @@ impl Changes {
     }
 }
 
-/// The error where no daemon runs and none is to be started.
+/// The error if no daemon is running and none may be started.
 pub(super) fn no_daemon(caller: &Caller) -> Error {
-    Error::not_found(format!("no muxtap daemon runs (its socket would be {})", caller.paths.socket.display()))
+    Error::not_found(format!("no muxtap daemon is running (its socket would be {})", caller.paths.socket.display()))
 }
 
 /// The place where views are shown.
 struct Screen {
     json: bool,
-    /// `None`: stdout is no terminal, or JSON is wanted; each view is printed behind the last one.
+    /// `None`: stdout is not a terminal, or the output is JSON; each view follows the previous one.
     full: Option<FullScreen>,
-    /// The text and the key of what was shown last.
+    /// The text and the key of the last view.
     shown: Option<(String, String)>,
 }
 
@@ -309,9 +308,9 @@ impl Screen {
         Ok(())
     }
 
-    /// Shows why there is nothing to show.
+    /// Shows the reason for an empty view.
     fn fail(&mut self, error: &Error) -> Result<(), Failure> {
-        // No view's key begins so.
+        // No view's key has this prefix.
         let key = format!("error {}", error.message);
         if self.shown.as_ref().is_some_and(|(_, shown)| *shown == key) {
             return Ok(());
@@ -331,7 +330,7 @@ impl Screen {
         if self.full.is_some() {
             return terminal::draw(&text.replace('\t', " "));
         }
-        // A table ends where the next one begins.
+        // An empty line separates tables.
         let end = if self.shown.is_some() { "\n" } else { "" };
         output::print(format!("{end}{text}"))
     }

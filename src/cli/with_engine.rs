@@ -1,4 +1,4 @@
-//! Commands that need the engine, or a server of their own: those of `muxtapd`.
+//! Commands that need the engine or their own server: those of `muxtapd`.
 
 use std::{env, os::unix::process::CommandExt as _, process};
 
@@ -38,7 +38,7 @@ pub(super) fn run(invocation: Invocation) -> Result<Outcome, Box<Invocation>> {
     }
 }
 
-/// Becomes `muxtapd`. Returns why this process could not.
+/// Replaces this process with `muxtapd`. Returns the error if that fails.
 pub(super) fn become_muxtapd() -> Error {
     let program = match start::muxtapd() {
         Ok(program) => program,

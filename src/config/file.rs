@@ -74,7 +74,7 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
     let Some((path, must_exist)) = place else { return Ok(FileContents::default()) };
     let unable = |error: io::Error| {
         let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
-        let hint = if is_refused { "; the place is chosen by HOME, XDG_CONFIG_HOME or MUXTAP_CONFIG" } else { "" };
+        let hint = if is_refused { "; HOME, XDG_CONFIG_HOME or MUXTAP_CONFIG sets its path" } else { "" };
         Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}{hint}", path.display()))
     };
     let text = match read_configuration(&path, FILE_BYTES) {
@@ -97,13 +97,13 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
         }
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-            return Err(wrong(&format!("there is no setting `{name}`; there are {}", known.join(", "))));
+            return Err(wrong(&format!("unknown setting `{name}`; expected one of {}", known.join(", "))));
         };
         let parts = match value {
             toml::Value::Array(parts) if key.list => parts.into_iter().map(plain).collect(),
             value => plain(value).map(|text| key.split(&text)),
         };
-        let shape = if key.list { "a list of texts" } else { "a text, a number, true or false" };
+        let shape = if key.list { "a list of strings" } else { "a string, a number, true or false" };
         read.settings.insert(name.clone(), parts.ok_or_else(|| wrong(&format!("`{name}` must be {shape}")))?);
     }
     read.path = Some(path);
@@ -112,7 +112,7 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
 
 /// Reads the tables `[host.NAME]`.
 fn hosts(value: toml::Value) -> std::result::Result<Vec<HostSettings>, String> {
-    let shape = "`host` holds tables: write [host.NAME] and under it via = \"ssh NAME\"";
+    let shape = "expected a table [host.NAME], with via = \"ssh NAME\"";
     let toml::Value::Table(hosts) = value else { return Err(shape.into()) };
     hosts.into_iter().map(|(name, value)| host(name, value, shape)).collect()
 }
@@ -124,29 +124,29 @@ fn host(name: String, value: toml::Value, shape: &str) -> std::result::Result<Ho
         let name = &host.name;
         match (field.as_str(), value) {
             ("via", toml::Value::String(text)) => {
-                host.via = shlex::split(&text).ok_or_else(|| format!("host.{name}.via: a quote is not closed"))?;
+                host.via = shlex::split(&text).ok_or_else(|| format!("host.{name}.via: unclosed quote"))?;
             }
             ("via", toml::Value::Array(words)) => {
                 let words = words.into_iter().map(plain).collect::<Option<_>>();
-                host.via = words.ok_or_else(|| format!("host.{name}.via must be a text or a list of texts"))?;
+                host.via = words.ok_or_else(|| format!("host.{name}.via must be a string or a list of strings"))?;
             }
             ("tmux", toml::Value::String(text)) => host.tmux = Some(text),
             ("muxtap", toml::Value::String(text)) => host.muxtap = Some(text),
             ("peer", toml::Value::Boolean(used)) => host.no_peer = !used,
             ("peer", _) => return Err(format!("host.{name}.peer must be true or false")),
-            ("via" | "tmux" | "muxtap", _) => return Err(format!("host.{name}.{field} must be a text")),
-            _ => return Err(format!("there is no setting `host.{name}.{field}`; there are via, tmux, muxtap, peer")),
+            ("via" | "tmux" | "muxtap", _) => return Err(format!("host.{name}.{field} must be a string")),
+            _ => return Err(format!("unknown setting `host.{name}.{field}`; expected one of via, tmux, muxtap, peer")),
         }
     }
     if host.via.is_empty() {
-        return Err(format!("host.{}: `via` is missing; {shape}", host.name));
+        return Err(format!("host.{}: missing `via`; {shape}", host.name));
     }
     Ok(host)
 }
 
 /// Reads the tables `[agent.NAME]`.
 fn agents(value: toml::Value) -> std::result::Result<Vec<AgentSettings>, String> {
-    let shape = "`agent` holds tables: write [agent.NAME] and under it command = \"claude-agent-acp\"";
+    let shape = "expected a table [agent.NAME], with command = \"claude-agent-acp\"";
     let toml::Value::Table(agents) = value else { return Err(shape.into()) };
     let agents = agents.into_iter().map(|(name, value)| agent(name, value, shape));
     let agents = agents.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -159,29 +159,28 @@ fn agents(value: toml::Value) -> std::result::Result<Vec<AgentSettings>, String>
 fn agent(name: String, value: toml::Value, shape: &str) -> std::result::Result<AgentSettings, String> {
     let toml::Value::Table(fields) = value else { return Err(shape.into()) };
     if name == "sdk" || !crate::api::SessionName::is_part(&name) {
-        return Err(format!("agent.{name}: a name is letters, digits, - and _, and `sdk` is the default's"));
+        return Err(format!("agent.{name}: invalid name; expected letters, digits, - and _, and not `sdk`"));
     }
     let mut agent = AgentSettings { name, ..AgentSettings::default() };
     for (field, value) in fields {
         let name = &agent.name;
         match (field.as_str(), value) {
             ("command", toml::Value::String(text)) => {
-                agent.command =
-                    shlex::split(&text).ok_or_else(|| format!("agent.{name}.command: a quote is not closed"))?;
+                agent.command = shlex::split(&text).ok_or_else(|| format!("agent.{name}.command: unclosed quote"))?;
             }
             ("command", toml::Value::Array(words)) => {
                 let words = words.into_iter().map(plain).collect::<Option<_>>();
                 agent.command =
-                    words.ok_or_else(|| format!("agent.{name}.command must be a text or a list of texts"))?;
+                    words.ok_or_else(|| format!("agent.{name}.command must be a string or a list of strings"))?;
             }
             ("default", toml::Value::Boolean(yes)) => agent.default = yes,
-            ("command", _) => return Err(format!("agent.{name}.command must be a text or a list of texts")),
+            ("command", _) => return Err(format!("agent.{name}.command must be a string or a list of strings")),
             ("default", _) => return Err(format!("agent.{name}.default must be true or false")),
-            _ => return Err(format!("there is no setting `agent.{name}.{field}`; there are command, default")),
+            _ => return Err(format!("unknown setting `agent.{name}.{field}`; expected command or default")),
         }
     }
     if agent.command.is_empty() {
-        return Err(format!("agent.{}: `command` is missing; {shape}", agent.name));
+        return Err(format!("agent.{}: missing `command`; {shape}", agent.name));
     }
     Ok(agent)
 }

@@ -133,7 +133,8 @@ impl Settings {
                     return Ok(ResolvedSetting { key, parts: parts.clone(), source: Source::Flag(flag) });
                 }
                 if let Some(value) = env(key.env).filter(|value| !value.is_empty()) {
-                    let value = value.into_string().map_err(|_| Error::invalid(format!("{} is no text", key.env)))?;
+                    let value =
+                        value.into_string().map_err(|_| Error::invalid(format!("{} is not valid UTF-8", key.env)))?;
                     return Ok(ResolvedSetting { key, parts: key.split(&value), source: Source::Environment(key.env) });
                 }
                 if let Some(parts) = written.get(key.name) {
@@ -150,7 +151,7 @@ impl Settings {
         let certificate = match (cert, key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
-            _ => return Err(Error::invalid("tls_cert and tls_key belong together: give both or none")),
+            _ => return Err(Error::invalid("tls_cert and tls_key must be set together")),
         };
         let agents_file = agents_file(reader.path("agents_file")?, env);
         files.extend(agents_file.iter().map(|file| ReadFile::now(&file.path)));
@@ -179,7 +180,7 @@ impl Settings {
             certificate,
             token_file: reader
                 .path("token_file")?
-                .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
+                .ok_or_else(|| Error::invalid("token_file: no default directory for the token; set token_file"))?,
             hosts,
             agents,
             file,
@@ -270,7 +271,7 @@ impl SettingsReader<'_> {
         self.found
             .iter()
             .find(|found| found.key.name == name)
-            .ok_or_else(|| Error::internal(format!("there is no setting {name}")))
+            .ok_or_else(|| Error::internal(format!("unknown setting {name}")))
     }
 
     fn wrong(&self, found: &ResolvedSetting, text: &str, why: &str) -> Error {
@@ -300,7 +301,7 @@ impl SettingsReader<'_> {
     }
 
     fn text(&self, name: &str) -> Result<String> {
-        self.one(name, |text| if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) })
+        self.one(name, |text| if text.is_empty() { Err("empty".to_owned()) } else { Ok(text.to_owned()) })
     }
 
     fn path(&self, name: &str) -> Result<Option<PathBuf>> {

@@ -143,7 +143,7 @@ impl Paths {
             if let Err(error) = made
                 && error.kind() != io::ErrorKind::AlreadyExists
             {
-                return Err(refuse(dir, &format!("cannot be made: {error}")));
+                return Err(refuse(dir, &format!("cannot be created: {error}")));
             }
         }
         self.check()

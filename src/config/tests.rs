@@ -67,13 +67,13 @@ fn what_is_allowed_is_what_no_setting_forbids() {
 fn what_is_wrong_is_named_with_its_place() {
     let mut place = Place::new();
     for (text, says) in [
-        ("ring = 1", "no setting `ring`"),
-        ("ring_bytes = \"1T\"", "config.toml): \"1T\": units are"),
-        ("ring_bytes = [1]", "must be a text"),
+        ("ring = 1", "unknown setting `ring`"),
+        ("ring_bytes = \"1T\"", "config.toml): \"1T\": unknown unit"),
+        ("ring_bytes = [1]", "must be a string"),
         ("ring_bytes = ", "config.toml"),
         ("http = [\"localhost\"]", "http (in "),
-        ("http_origins = [\"*\"]", "an origin is"),
-        ("tls_cert = \"/x\"", "belong together"),
+        ("http_origins = [\"*\"]", "expected an origin"),
+        ("tls_cert = \"/x\"", "must be set together"),
         ("allow = [\"write\"]", "expected one of read, input"),
     ] {
         place.write(text);
@@ -107,11 +107,11 @@ fn agents_are_tables_with_a_command_each() {
     assert_eq!(source(&settings, "agent.two.default"), settings.answer().file.unwrap());
     for (text, words) in [
         ("agent = 1", "[agent.NAME]"),
-        ("[agent.a]", "`command` is missing"),
-        ("[agent.a]\ncommand = \"'\"", "a quote is not closed"),
+        ("[agent.a]", "missing `command`"),
+        ("[agent.a]\ncommand = \"'\"", "unclosed quote"),
         ("[agent.a]\ncommand = \"a\"\nargs = 1", "agent.a.args"),
-        ("[agent.sdk]\ncommand = \"a\"", "the default's"),
-        ("[agent.\"a b\"]\ncommand = \"a\"", "a name is"),
+        ("[agent.sdk]\ncommand = \"a\"", "not `sdk`"),
+        ("[agent.\"a b\"]\ncommand = \"a\"", "invalid name"),
         ("[agent.a]\ncommand = \"a\"\ndefault = true\n[agent.b]\ncommand = \"b\"\ndefault = true", "only one"),
     ] {
         place.write(text);

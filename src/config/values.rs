@@ -18,7 +18,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
-        _ => return Err("units are K, M and G".to_owned()),
+        _ => return Err("unknown unit; expected K, M or G".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
@@ -31,7 +31,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
 /// Parses a number of seconds, at least one and at most a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
+    seconds.map(Duration::from_secs).ok_or_else(|| "expected a number of seconds, 1 to 86400".to_owned())
 }
 
 /// Parses a number of seconds, at most a day; 0 means never.
@@ -43,7 +43,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" => Ok(true),
         "false" | "0" | "no" => Ok(false),
-        _ => Err("give true or false".to_owned()),
+        _ => Err("expected true or false".to_owned()),
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
         "used" => Ok(CoverageMode::Used),
         "hub" => Ok(CoverageMode::Hub),
         "sessions" => Ok(CoverageMode::Sessions),
-        _ => Err("give used, sessions or hub".to_owned()),
+        _ => Err("expected used, sessions or hub".to_owned()),
     }
 }
 
@@ -60,14 +60,14 @@ pub(super) fn floods(text: &str) -> Result<Floods, String> {
     match text {
         "hold" => Ok(Floods::Hold),
         "follow" => Ok(Floods::Follow),
-        _ => Err("give hold or follow".to_owned()),
+        _ => Err("expected hold or follow".to_owned()),
     }
 }
 
 /// Parses a tier that may need a person's confirmation.
 pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     match text.parse().map_err(|error: Error| error.to_string())? {
-        Tier::Read => Err("nobody is asked before an agent reads; give input, create or kill, or deny read".to_owned()),
+        Tier::Read => Err("reads are never confirmed; expected input, create or kill, or deny read".to_owned()),
         tier => Ok(tier),
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn origin(text: &str) -> Result<String, String> {
         Some(host) if !host.is_empty() && !host.contains(['/', ' ', '*', '@']) && text == text.to_ascii_lowercase() => {
             Ok(text.to_owned())
         }
-        _ => Err("an origin is http:// or https://, a host in lower case and maybe a port, without a path".to_owned()),
+        _ => Err("expected an origin: http:// or https://, a lower-case host, optionally a port, no path".to_owned()),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn folder(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() || path.starts_with("~") {
         return Ok(path.to_owned());
     }
-    Err("a folder is an absolute path, `~`, or one that begins with `~/`".to_owned())
+    Err("expected an absolute path, `~`, or a path that begins with `~/`".to_owned())
 }
 
 #[cfg(test)]

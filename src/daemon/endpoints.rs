@@ -77,7 +77,7 @@ pub(super) fn check(settings: &Settings) -> Result<()> {
 fn refuse_unsafe(settings: &Settings) -> Result<()> {
     match settings.http.iter().find(|addr| !addr.ip().is_loopback()) {
         Some(addr) if !settings.tls => Err(Error::invalid(format!(
-            "http: {addr} can be reached from other machines, where what is typed and shown could be read on the \
+            "http: {addr} is reachable from other machines, and unencrypted input and output can be read on the \
              way: set tls, or listen on 127.0.0.1"
         ))),
         _ => Ok(()),

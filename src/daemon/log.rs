@@ -64,7 +64,7 @@ fn write_line(log: &mut impl Write, line: &[u8], lost: &mut LostLines) {
     let missed = match lost.lines {
         0 => String::new(),
         // A full disk may have taken half of the first one.
-        lines => format!("\n(here {lines} lines of the log are lost: {})\n", lost.why),
+        lines => format!("\n({lines} lines of the log are lost here: {})\n", lost.why),
     };
     match log.write_all(&[missed.as_bytes(), line].concat()) {
         Ok(()) => *lost = LostLines::default(),
@@ -116,6 +116,6 @@ mod tests {
         }
         assert_eq!(lost.lines, 0);
         let written = String::from_utf8(disk.written).unwrap();
-        assert_eq!(written, "\n(here 2 lines of the log are lost: no storage space)\nthree\nfour\n");
+        assert_eq!(written, "\n(2 lines of the log are lost here: no storage space)\nthree\nfour\n");
     }
 }

@@ -161,7 +161,7 @@ async fn run(
     background: bool,
 ) -> Result<()> {
     let unable =
-        |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
+        |error: std::io::Error| Error::internal(format!("cannot serve on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = engine(settings, paths)?;
     let rooms = Arc::new(rooms(settings, paths));
@@ -187,7 +187,7 @@ async fn run(
     // A daemon that was started on purpose, or that must be reachable on a port, stays.
     let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
     let serve_endpoint = |served: &mut tokio::task::JoinSet<()>, mut endpoint: TcpEndpoint| {
-        tracing::info!("answers on {}", endpoint.url);
+        tracing::info!("listening on {}", endpoint.url);
         endpoint.guard.sessions = Some(rooms.devices.sessions.clone());
         endpoint.guard.pages = Some(pages.sessions.clone());
         let (listener, guard) = endpoint.into_listener().map_err(unable)?;
@@ -206,7 +206,7 @@ async fn run(
     }
     let (listener, local) = (net::Listener::Unix(listener), router.clone());
     served.spawn(net::serve(listener, local, net::Limits::LOCAL, writers.clone(), open.clone(), stop.clone()));
-    tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
+    tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
         start::report_ready(log::problem().as_deref());
     }
@@ -227,7 +227,7 @@ async fn run(
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         _ = hangup.recv(), if !background => {}
-        () = idle(is_idle, &open, idle_end) => tracing::info!("nothing is followed and nobody asks"),
+        () = idle(is_idle, &open, idle_end) => tracing::info!("exiting: idle"),
         () = ports => {}
     }
     tracing::info!("stopping");
@@ -235,7 +235,7 @@ async fn run(
     pages.end().await;
     // Open waits and streams end with the engine; then their connections do.
     if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
-        tracing::warn!("not everything let go of tmux in time");
+        tracing::warn!("timeout while detaching from tmux");
     }
     stop.cancel();
     let served = async { while served.join_next().await.is_some() {} };
@@ -301,7 +301,7 @@ pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
         Ok(audit) => Ok(Some(Arc::new(audit))),
         Err(error) if settings.audit_is_chosen() || error.code == ErrorCode::Unauthorized => Err(error),
         Err(error) => {
-            tracing::warn!("{error}; nothing is recorded");
+            tracing::warn!("{error}; no audit log is written");
             Ok(None)
         }
     }
@@ -312,7 +312,7 @@ fn agents(settings: &Settings) -> Result<Rules> {
     let Some(file) = &settings.agents_file else { return Ok(Rules::built_in()) };
     match file.load() {
         Err(error) if !file.named => {
-            tracing::warn!("{error}; your rules of agents are not in force");
+            tracing::warn!("{error}; your rules for agents are not in effect");
             Ok(Rules::built_in_with_error(&error))
         }
         loaded => loaded,

@@ -120,7 +120,7 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
             return Ok(stream);
         }
         warn(&format!(
-            "the daemon that `muxtap serve` ran (process {pid}) was killed and is not back after {} s; this command \
+            "the daemon that `muxtap serve` ran (process {pid}) was killed and did not return in {} s; this command \
              starts another one",
             RETURN_LIMIT.as_secs()
         ));
@@ -130,7 +130,7 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
         let other = if error.code == ErrorCode::Conflict { connect(paths)? } else { None };
         return other.ok_or(error);
     }
-    connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
+    connect(paths)?.ok_or_else(|| Error::internal("the daemon exited right after its start"))
 }
 
 /// How a daemon was started, and thus how it returns.
@@ -306,7 +306,7 @@ pub fn muxtapd() -> Result<PathBuf> {
     let found = fs::metadata(&beside).ok().filter(fs::Metadata::is_file).zip(fs::symlink_metadata(&beside).ok());
     let Some((file, entry)) = found else {
         let place = beside.display();
-        return Err(Error::unavailable(format!("there is no {place}: install `muxtapd` beside `muxtap`")));
+        return Err(Error::unavailable(format!("missing {place}: install `muxtapd` beside `muxtap`")));
     };
     // Any user that can write to the folder may have put it, or a link to it, into the folder.
     let running = if cfg!(target_os = "linux") { Path::new("/proc/self/exe") } else { &own };
@@ -319,7 +319,7 @@ pub fn muxtapd() -> Result<PathBuf> {
     match [entry.uid(), file.uid()].into_iter().find(|owner| !trusted.contains(&Some(*owner))) {
         None => Ok(beside),
         Some(owner) => {
-            let message = format!("{} belongs to user {owner}: it is not run", beside.display());
+            let message = format!("{} belongs to user {owner}: refusing to run it", beside.display());
             Err(Error::new(ErrorCode::Unauthorized, message))
         }
     }
@@ -365,7 +365,7 @@ fn launch(mut command: Command, paths: &Paths, warn: &mut dyn FnMut(&str)) -> Re
         }
         Ok(Some(line)) => match line.strip_prefix(FAILED).and_then(|json| serde_json::from_str(json).ok()) {
             Some(error) => Err(error),
-            None => Err(Error::internal(format!("the daemon said {line:?} in place of `{READY}`"))),
+            None => Err(Error::internal(format!("the daemon printed {line:?} instead of `{READY}`"))),
         },
         Ok(None) => {
             let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -396,7 +396,7 @@ fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -
             Err(error) => return Err(error.into()),
         };
         if ready == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {} s", limit.as_secs())));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response in {} s", limit.as_secs())));
         }
         let read = pipe.read(&mut chunk)?;
         line.extend(chunk.iter().take(read));
@@ -514,7 +514,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
                 LockRecord::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
             return Err(Error::new(
                 ErrorCode::Conflict,
-                format!("another muxtap daemon{process} answers on {}; `muxtap stop` ends it", paths.socket.display()),
+                format!("another muxtap daemon{process} runs on {}; `muxtap stop` stops it", paths.socket.display()),
             ));
         }
         Err(error) => return Err(cannot("lock", &path, &error.into())),

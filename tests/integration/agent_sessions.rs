@@ -244,9 +244,9 @@ fn what_does_not_begin_says_why_and_leaves_nothing() {
     let world = world();
     for (start, code, words) in [
         ("exit", "CONFLICT", "no licence for today"),
-        ("version", "CONFLICT", "version 2 of ACP"),
+        ("version", "CONFLICT", "unsupported ACP version"),
         ("login", "CONFLICT", "log in with its own program"),
-        ("odd-id", "CONFLICT", "no id that can be used"),
+        ("odd-id", "CONFLICT", "an unusable session id"),
     ] {
         let error = Session::ask(&world, &json!({"env": {"ACP_START": start}}));
         assert!(error["code"] == code && error["message"].as_str().unwrap().contains(words), "{start}: {error}");
@@ -283,7 +283,7 @@ fn faults_of_the_protocol_end_in_outcomes() {
     assert_eq!((faults, session.said().as_str()), (6, "after"));
     assert_eq!(session.outcome("twice\nsay more"), "end_turn");
     assert_eq!(session.outcome("odd-method"), "end_turn");
-    assert!(session.said().contains("no such method"));
+    assert!(session.said().contains("unknown method"));
     for (reason, outcome) in [
         ("refusal", "refusal"),
         ("max_tokens", "max_tokens"),
@@ -345,7 +345,7 @@ fn prompts_run_in_order_and_an_interrupt_ends_only_what_runs() {
     let late = session.post("/prompts", &json!({"text": "wait", "timeout_ms": 50, "wait": true}));
     assert_eq!(late["outcome"], "timeout", "{late}");
     assert_eq!(session.outcome("say next"), "end_turn");
-    assert!(session.events("").iter().any(|entry| entry["event"]["message"] == "a reply that came too late"));
+    assert!(session.events("").iter().any(|entry| entry["event"]["message"] == "a late reply"));
 
     // The agent hangs: the prompt behind is never sent, and each has its outcome.
     let hung = session.post("/prompts", &json!({"text": "hang", "timeout_ms": 50, "wait": true}));
@@ -501,7 +501,7 @@ fn an_agents_text_does_not_stand_for_a_question() {
     world.await_output(&pane, r"^\| \? q1: ls -la$");
     world.await_output(&pane, r"^\|   Always / Yes / No \(y, n\)$");
     world.ok(&["send-keys", "-t", &pane, "y", "Enter"]);
-    world.await_output(&pane, "q1 was not the last thing shown");
+    world.await_output(&pane, "q1 was not shown last");
     assert_eq!(session.get("/questions")["questions"].as_array().unwrap().len(), 1);
     let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
     let rows: Vec<_> = shown.lines().filter(|row| row.starts_with("? ")).collect();
@@ -550,7 +550,7 @@ fn an_agents_terminals_are_panes_like_any_other() {
     assert!(world.ok(&["capture-pane", "-t", &pane]).starts_with("here I am"));
     assert_eq!(session.outcome("run-and-kill exec sleep 1000"), "end_turn");
     let said = session.said();
-    assert!(said.lines().count() == 2 && said.contains("no terminal"), "{said}");
+    assert!(said.lines().count() == 2 && said.contains("unknown terminal"), "{said}");
     // They are closed with the session, and nothing else is.
     let other = world.ok(&["new-session", "-s", "mine"]);
     session.kill();
@@ -572,7 +572,7 @@ fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
     signal(pid, Signal::CONT);
     assert_eq!(said["outcome"], "matched", "{said}");
     let said = session.said();
-    assert!(said.contains("not known") && said.contains(&home), "{said} {home}");
+    assert!(said.contains("unknown whether") && said.contains(&home), "{said} {home}");
     world.tmux(&["set-hook", "-gu", "after-new-window"]);
     crate::common::eventually("it goes on", || world.muxtap(&["list-panes"]).status == 0);
     assert_eq!(world.sessions(), std::slice::from_ref(&home));

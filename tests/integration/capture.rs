@@ -217,7 +217,7 @@ fn what_the_stream_does_not_tell_is_found_out() {
     let verified = world.muxtap(&["--json", "capture-pane", "-t", &pane, "--verify"]);
     if followed {
         assert_eq!((verified.status, &verified.json()["verified"]["same"]), (0, &true.into()), "{verified:?}");
-        assert!(world.muxtap(&["doctor", "--verify"]).text().contains("2 of 2 are as tmux has them"));
+        assert!(world.muxtap(&["doctor", "--verify"]).text().contains("2 of 2 match tmux"));
         assert!(world.metric("muxtap_screen_doubts_total{reason=\"resized\"}") > 0);
     } else {
         assert_eq!(verified.error()["code"], "CONFLICT", "{verified:?}");

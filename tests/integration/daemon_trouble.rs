@@ -301,9 +301,9 @@ fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
         assert!(answer.stderr.contains(&killed), "{answer:?}");
     }
     let said = wait.error()["message"].as_str().unwrap().to_owned();
-    assert!(said.contains(&format!("for /ready/, exit in {pane}")) && said.contains("is over"), "{said}");
+    assert!(said.contains(&format!("for /ready/, exit in {pane}")) && said.contains("has ended"), "{said}");
     assert!(said.contains("--since start"), "what to do: {said}");
-    assert!(read.stderr.contains("the read is over"), "{read:?}");
+    assert!(read.stderr.contains("the read has ended"), "{read:?}");
     assert!(ran.error()["message"].as_str().unwrap().contains("the run in"), "{ran:?}");
     // None of them starts another daemon, which would know nothing of them.
     assert_eq!(daemons(&world), [0; 0]);
@@ -399,7 +399,7 @@ fn no_second_daemon_is_started_beside_a_supervisors() {
     second.kill();
     let answer = world.muxtap(&["list-panes"]);
     assert_eq!(answer.status, 0, "{answer:?}");
-    assert!(answer.stderr.contains("was killed and is not back"), "{answer:?}");
+    assert!(answer.stderr.contains("was killed and did not return"), "{answer:?}");
     assert_eq!(daemons(&world).len(), 1);
     // A daemon that commands start is restarted immediately.
     let pid = world.daemon_pid().unwrap();

@@ -194,7 +194,7 @@ fn files_and_variables_that_the_daemon_did_not_read_are_named() {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "ring_bytes = \"2M\"\n").unwrap();
     let made = notes(&world);
-    assert!(made.len() == 1 && made[0].contains("config.toml was made since the daemon began"), "{made:?}");
+    assert!(made.len() == 1 && made[0].contains("config.toml was created after the daemon's start"), "{made:?}");
     world.ok(&["stop"]);
     world.sessions();
     assert_eq!(notes(&world), [""; 0]);

@@ -220,7 +220,7 @@ fn beyond_this_machine_only_encrypted() {
             &["--http", "127.0.0.1:0", "--tls", "--tls-cert", "/nonexistent.pem", "--tls-key", "/nonexistent.pem"],
             "/nonexistent.pem",
         ),
-        (&["--http", "127.0.0.1:0", "--tls-cert", "/x"], "belong together"),
+        (&["--http", "127.0.0.1:0", "--tls-cert", "/x"], "must be set together"),
         (&["--allow", "write"], "expected one of read"),
         (&["--config", "/nonexistent.toml"], "cannot read the configuration"),
     ] {
@@ -340,7 +340,7 @@ fn what_was_typed_is_found_with_the_key_alone() {
     world.ok(&["stop"]);
     assert_eq!(fs::metadata(&log).unwrap().len(), length);
     let told = fs::read_to_string(world.path("m.sock.log")).unwrap();
-    assert!(told.contains("open to others (mode 0644)") && told.contains("nothing is recorded"), "{told}");
+    assert!(told.contains("open to others (mode 0644)") && told.contains("no audit log is written"), "{told}");
 }
 
 /// A browser can set no header on a WebSocket: it names the token as a subprotocol, and continues

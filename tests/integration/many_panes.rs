@@ -74,7 +74,7 @@ fn what_was_printed_at_a_time_is_found() {
         (&["tail", "--since", "10", &pane][..], "an age with a unit"),
         (&["tail", "--since", "yesterday", &pane], "an age with a unit"),
         (&["tail", "--until", "10m", &pane], "--since"),
-        (&["tail", "--since", "2999-01-01T00:00:00Z", &pane], "still to come"),
+        (&["tail", "--since", "2999-01-01T00:00:00Z", &pane], "in the future"),
         (&["tail", "-f", "--since", "start", "--until", "10m", &pane], "cannot be used with"),
         (&["events", "-t", "main:*", "--since", &cursor], "works only with that pane"),
     ] {

@@ -108,7 +108,7 @@ fn the_muxtap_of_a_host_answers_for_it() {
     ok(&world, &["kill-pane", "-t", &shell]);
     let (name, version) = ("far", env!("CARGO_PKG_VERSION"));
     let doctor = call(&world, &["doctor"]).text();
-    assert!(doctor.contains(&format!("{name}, by its muxtap {version}")), "{doctor}");
+    assert!(doctor.contains(&format!("{name}, with its muxtap {version}")), "{doctor}");
     // Nothing of a dead daemon is left on the remote host.
     let links = || far.world.processes().iter().filter(|(_, line)| line.contains(" stdio")).count();
     assert_eq!(links(), 1, "{:?}", far.world.processes());

@@ -149,7 +149,7 @@ fn a_recording_in_the_foreground_ends_with_the_pane_and_has_its_status() {
     let mut recording = world.spawn(&["--json", "record", "-t", &pane, "-o", "here.cast", "--input"]);
     eventually("it records", || world.path("work/here.cast").exists());
     let refused = world.error("CONFLICT", &["record", "-t", &pane, "-o", "here.cast"]);
-    assert!(refused.contains("here.cast is there already"), "{refused}");
+    assert!(refused.contains("here.cast already exists"), "{refused}");
     world.ok(&["send-keys", "-t", &pane, "hello", "Enter"]);
     let ended: Value = serde_json::from_str(&recording.line().unwrap()).unwrap();
     assert_eq!((&ended["state"], &ended["exit_status"]), (&json!("pane-ended"), &json!(3)), "{ended}");
@@ -516,7 +516,7 @@ fn a_full_disk_ends_a_recording_with_a_whole_file() {
     let state = || world.http("GET", &format!("/v1/recordings/{id}"), None).json();
     eventually("it has failed", || state()["state"] == "failed");
     let why = state()["error"].as_str().unwrap().to_owned();
-    assert!(why.contains("cannot be written") && why.contains("is whole"), "{why}");
+    assert!(why.contains("cannot write") && why.contains("is intact"), "{why}");
     let cast = cast(&file);
     assert!(output(&cast).contains("\r\n100\r\n"), "{why}");
     assert_eq!(state()["bytes"].as_u64().unwrap(), fs::metadata(&file).unwrap().len());

@@ -33,7 +33,7 @@ fn a_command_in_its_own_pane_that_takes_too_long_goes_on() {
     let ran = world.muxtap(&["run", "--new-pane", "-t", "%0", "-T", "2", "echo begun; exec cat"]);
     assert_eq!((ran.status, ran.text().as_str()), (124, "begun\n"), "{ran:?}");
     let pane = world.panes().into_iter().find(|pane| pane != "%0").unwrap();
-    assert!(ran.stderr.contains(&format!("the command goes on in pane {pane}")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("the command continues in pane {pane}")), "{}", ran.stderr);
     world.ok(&["send-keys", "-t", &pane, "C-d"]);
     world.ok(&["wait-for", "-t", &pane, "--exit", "--since", "start", "-T", "30"]);
 }
@@ -60,8 +60,8 @@ fn a_pane_of_its_own_may_stay_and_needs_a_place() {
     let kept = list["panes"].as_array().unwrap().iter().find(|pane| pane["id"] != "%0").unwrap();
     assert_eq!(kept["dead"], true, "{kept}");
     for (args, said) in [
-        (&["run", "-t", "%0", "-c", "/", "--", "true", "x"][..], "--new-pane and --new-window"),
-        (&["run", "--new-pane", "--clear-line", "-t", "%0", "true"], "nothing typed"),
+        (&["run", "-t", "%0", "-c", "/", "--", "true", "x"][..], "--new-pane or --new-window"),
+        (&["run", "--new-pane", "--clear-line", "-t", "%0", "true"], "no typed text"),
         (&["run", "--new-pane", "true"], "-t"),
         (&["run", "--new-pane", "-t", "%77", "true"], "%77"),
         (&["run", "--new-pane", "-t", "%0", "-c", "/nowhere", "true"], "/nowhere"),
@@ -81,7 +81,7 @@ fn a_daemon_that_is_stopped_leaves_the_command_and_says_where_it_is() {
     world.ok(&["stop"]);
     let ran = run.finish();
     assert_eq!(ran.status, 1, "{ran:?}");
-    assert!(ran.stderr.contains(&format!("how the command in pane {pane} ended is not known")), "{ran:?}");
+    assert!(ran.stderr.contains(&format!("unknown how the command in pane {pane} ended")), "{ran:?}");
     assert!(world.daemon_pid().is_none(), "none is started after one that was stopped");
     assert!(world.tmux(&["list-panes", "-a", "-F", "#{pane_id}"]).contains(&pane));
 }

@@ -83,7 +83,7 @@ fn a_pane_of_others_without_input_begins_now_and_the_answer_says_what_stood_ther
     assert_eq!(counted, expected, "{answer}");
     assert_eq!(waited(&world, &["-t", &pane, "-p", "ready", "--since", counted, "-T", "20"]).1, 0);
     let told = world.muxtap(&["wait-for", "-t", &pane, "-p", "ready", "-T", "0.2"]);
-    let expected = format!("(it stands there since before the wait: `one ready`; --since {counted} counts it)");
+    let expected = format!("(it was there before the wait: `one ready`; --since {counted} counts it)");
     assert!(told.stderr.contains(&expected), "{told:?}");
     // The last such line counts; when it has left the screen, it is in the output.
     let many = (0..40).map(|n| format!("line {n}\n")).collect::<String>();

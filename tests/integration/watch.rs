@@ -67,7 +67,7 @@ fn a_watch_outlives_a_daemon_that_is_killed_and_ends_with_one_that_is_stopped() 
     world.ok(&["stop"]);
     let answer = watch.finish();
     assert_eq!(answer.status, 1, "{answer:?}");
-    assert!(answer.stderr.contains("going on with another one") && answer.stderr.contains("has ended"), "{answer:?}");
+    assert!(answer.stderr.contains("continuing with another one") && answer.stderr.contains("has ended"), "{answer:?}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use muxtap_api::{Error, ErrorCode, Result};
 use crate::store::{iso, now};
 
 /// The error text if no terminal watches for questions.
-const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
+const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and no human watches for questions: let a human run \
     `muxtap approvals --watch`";
 
 /// A question that waits for a human's answer.
@@ -177,7 +177,7 @@ impl Approvals {
             (Some(answer), _) => answer(engine, word, answerer),
             (None, _) if answerer.is_some_and(Lineage::is_agents) => Err(Error::new(
                 ErrorCode::Unauthorized,
-                format!("this answer to question {id} comes from what an agent of this muxtap has started"),
+                format!("this answer to question {id} comes from a process that an agent of this muxtap started"),
             )),
             (None, _) => self.answer(id, word),
         };
@@ -252,14 +252,14 @@ pub(crate) fn own_question(id: &str, asker: &[ProcessId]) -> Error {
     let pid = asker.first().map_or(0, |one| one.pid);
     let message = format!(
         "question {id} was asked by process {pid}, and this answer comes from the same process, or from the same pane: \
-         a person answers it in another pane or terminal, or on the page"
+         a person must answer it in another pane or terminal, or on the page"
     );
     Error::new(ErrorCode::Unauthorized, message)
 }
 
 /// Returns the error for a question that is not open.
 pub fn unknown(id: &str) -> Error {
-    Error::not_found(format!("no question {id} is open; `muxtap approvals` lists those that are"))
+    Error::not_found(format!("no open question {id}; `muxtap approvals` lists the open ones"))
 }
 
 impl Watcher {

@@ -88,7 +88,7 @@ fn answer_timeout(text: Option<&str>) -> Duration {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return DEFAULT_ANSWER_TIMEOUT };
     text.parse::<u64>().map_or_else(
         |_| {
-            tracing::warn!("PERMISSION_TIMEOUT_MS={text} is no number of milliseconds; a day is taken");
+            tracing::warn!("PERMISSION_TIMEOUT_MS={text} is not a number of milliseconds; using one day");
             DEFAULT_ANSWER_TIMEOUT
         },
         |milliseconds| Duration::from_millis(milliseconds.min(LONGEST)),

@@ -147,7 +147,7 @@ fn read(path: &Path) -> io::Result<Entries> {
         aside = sibling(path, &format!(".corrupt.{}.{number}", compact_timestamp()));
         number += 1;
     }
-    tracing::warn!("{} cannot be read; it is kept as {}", path.display(), aside.display());
+    tracing::warn!("cannot read {}; keeping it as {}", path.display(), aside.display());
     fs::rename(path, &aside)?;
     Ok(Entries::new())
 }

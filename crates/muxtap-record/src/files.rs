@@ -92,9 +92,9 @@ impl Files {
             }
             Err(error) => {
                 let cut = self.file.set_len(self.length);
-                let left = if cut.is_ok() { "; what was recorded before is whole" } else { "" };
+                let left = if cut.is_ok() { "; the recording up to this point is intact" } else { "" };
                 let path = self.path.display();
-                Err(Error::new(ErrorCode::ResourceLimit, format!("{path} cannot be written: {error}{left}")))
+                Err(Error::new(ErrorCode::ResourceLimit, format!("cannot write {path}: {error}{left}")))
             }
         }
     }
@@ -124,9 +124,9 @@ fn is_there(made: &io::Result<File>) -> bool {
 fn refused(path: &Path, error: &io::Error) -> Error {
     let path = path.display();
     if error.kind() == io::ErrorKind::AlreadyExists {
-        return Error::new(ErrorCode::Conflict, format!("{path} is there already; give another name, or move it away"));
+        return Error::new(ErrorCode::Conflict, format!("{path} already exists; use another name, or move it away"));
     }
-    Error::invalid(format!("{path} cannot be made: {error}"))
+    Error::invalid(format!("cannot create {path}: {error}"))
 }
 
 #[cfg(test)]

@@ -163,13 +163,13 @@ impl Recordings {
             redact => Some(Secrets::compile(&engine, redact.to_vec()).await?),
         };
         if let Some(bytes) = request.max_bytes.filter(|bytes| *bytes < LEAST_BYTES) {
-            return Err(Error::invalid(format!("max_bytes: {bytes}; give {LEAST_BYTES} or more")));
+            return Err(Error::invalid(format!("max_bytes: {bytes}; expected {LEAST_BYTES} or more")));
         }
         let max_time = request.max_ms.map(Duration::from_millis);
         if max_time.is_some_and(|time| time < LEAST_TIME) {
             let least = LEAST_TIME.as_millis();
             return Err(Error::invalid(format!(
-                "max_ms: {}; give {least} or more",
+                "max_ms: {}; expected {least} or more",
                 request.max_ms.unwrap_or_default()
             )));
         }
@@ -254,7 +254,7 @@ impl Recordings {
 
     fn find(&self, id: &str) -> Result<Arc<Entry>> {
         let found = self.all().iter().find(|entry| entry.info().id == id).cloned();
-        found.ok_or_else(|| Error::not_found(format!("no recording {id}; the list of recordings shows what there is")))
+        found.ok_or_else(|| Error::not_found(format!("unknown recording {id}; see the list of recordings")))
     }
 
     fn all(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {
@@ -269,7 +269,7 @@ impl Recordings {
         let mut all = self.all();
         let goes_on = |entry: &Arc<Entry>| !entry.ended.is_cancelled();
         if all.iter().filter(|entry| goes_on(entry)).count() >= OPEN_RECORDINGS {
-            let message = format!("{OPEN_RECORDINGS} recordings go on; at most that many do");
+            let message = format!("too many recordings: at most {OPEN_RECORDINGS} can run at once");
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         while all.iter().filter(|entry| !goes_on(entry)).count() >= ENDED_RECORDINGS {
@@ -367,10 +367,10 @@ impl Recordings {
     /// Returns the directory of recordings; creates it if it is missing. Error: `CONFLICT` if it is
     /// not private to the user.
     fn own_dir(&self) -> Result<PathBuf> {
-        let none = || Error::invalid("file: this process has no directory of recordings; give an absolute path");
+        let none = || Error::invalid("file: this process has no directory for recordings; give an absolute path");
         let dir = self.inner.dir.clone().ok_or_else(none)?;
         make_private_folder(&dir).map_err(|error| {
-            Error::new(ErrorCode::Conflict, format!("the directory of recordings, {}, {error}", dir.display()))
+            Error::new(ErrorCode::Conflict, format!("the directory for recordings, {}, {error}", dir.display()))
         })?;
         Ok(dir)
     }
@@ -386,7 +386,7 @@ impl Recordings {
                 let is_odd = name.is_empty() || name.starts_with('.') || name.chars().any(char::is_control);
                 if is_odd || name.len() > 200 {
                     return Err(Error::invalid(format!(
-                        "file: {name:?} is no name of a recording: at most 200 bytes, not beginning with a dot"
+                        "file: invalid name {name:?}; expected at most 200 bytes, not beginning with a dot"
                     )));
                 }
                 Ok(Place::File(self.own_dir()?.join(name)))
@@ -399,11 +399,11 @@ impl Recordings {
 fn absolute(field: &str, path: &str, trust: Trust) -> Result<PathBuf> {
     if trust != Trust::User {
         return Err(Error::invalid(format!(
-            "{field}: {path:?}: only over the Unix socket recordings go anywhere; give file a name without a /, or neither"
+            "{field}: {path:?}: only callers on the Unix socket choose a path; give file a name without a /, or neither"
         )));
     }
     if !Path::new(path).is_absolute() || path.contains('\0') {
-        return Err(Error::invalid(format!("{field}: {path:?} is no absolute path")));
+        return Err(Error::invalid(format!("{field}: not an absolute path: {path:?}")));
     }
     Ok(PathBuf::from(path))
 }

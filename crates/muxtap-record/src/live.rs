@@ -51,19 +51,20 @@ impl Writer {
     /// Returns the messages once they are made. Cancel safe.
     async fn here(&mut self) -> Result<&mut Box<Messages>> {
         if let Self::Away(making) = self {
-            let made = making.await.map_err(|error| Error::internal(format!("a live stream: {error}")))?;
+            let made =
+                making.await.map_err(|error| Error::internal(format!("cannot create a live stream: {error}")))?;
             *self = Self::Here(made?);
         }
         match self {
             Self::Here(messages) => Ok(messages),
-            Self::Away(_) => Err(Error::internal("a live stream is away")),
+            Self::Away(_) => Err(Error::internal("a live stream is missing")),
         }
     }
 }
 
 /// Runs a redaction on a thread of its own, at most [`REPLACING`] at a time.
 pub(super) async fn replaced<T: Send + 'static>(replace: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    let lost = |error: &dyn std::fmt::Display| Error::internal(format!("replacing secrets: {error}"));
+    let lost = |error: &dyn std::fmt::Display| Error::internal(format!("cannot replace secrets: {error}"));
     let _turn = TURNS.acquire().await.map_err(|error| lost(&error))?;
     tokio::task::spawn_blocking(replace).await.map_err(|error| lost(&error))
 }

@@ -405,7 +405,7 @@ fn newest() -> Rules {
 /// Describes a gap in words.
 pub(super) fn describe(gap: Gap) -> String {
     let reason = match gap.reason {
-        GapReason::Trimmed => "trimmed: the recording was too slow, or begins before what is kept",
+        GapReason::Trimmed => "trimmed: the recording was too slow, or begins before the retained output",
         other => other.as_str(),
     };
     gap.bytes.map_or_else(

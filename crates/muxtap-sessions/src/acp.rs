@@ -76,13 +76,13 @@ impl Message {
             error: Option<RpcError>,
         }
         let text = std::str::from_utf8(line).map_err(|_| "a line that is not UTF-8".to_owned())?;
-        let raw: Raw<'_> = serde_json::from_str(text).map_err(|_| "a line that is no message".to_owned())?;
+        let raw: Raw<'_> = serde_json::from_str(text).map_err(|_| "a line that is not a message".to_owned())?;
         match (raw.id, raw.method) {
             (Some(id), Some(method)) => Ok(Self::Request { id: id.to_owned(), method, params: raw.params }),
             (None, Some(method)) => Ok(Self::Notification { method, params: raw.params }),
             (Some(id), None) => match id.get().parse() {
                 Ok(id) => Ok(Self::Reply { id, result: raw.error.map_or(Ok(raw.result), Err) }),
-                Err(_) => Err("a reply to no request".to_owned()),
+                Err(_) => Err("a reply without a request".to_owned()),
             },
             (None, None) => Err("a message without a method".to_owned()),
         }

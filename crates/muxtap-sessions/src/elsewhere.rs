@@ -101,7 +101,7 @@ fn answerer(session: &Arc<Session>, question: &AgentQuestion) -> Answer {
     let option = |allow| question.plain_option(allow).map(|option| option.id.clone());
     let (yes, no) = (option(true), option(false));
     Arc::new(move |engine, verdict, answerer| {
-        let session = Weak::upgrade(&session).ok_or_else(|| Error::not_found("the agent session has gone"))?;
+        let session = Weak::upgrade(&session).ok_or_else(|| Error::not_found("the agent session has ended"))?;
         let allow = verdict == Verdict::Approved;
         let option = if allow { yes.clone() } else { no.clone() };
         // Without such an option, a no still counts and a yes does not.
@@ -130,12 +130,12 @@ async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken
         Ok(Some(Decision::Denied)) => Verdict::Denied,
         Ok(Some(Decision::Unavailable(_)) | None) => return,
         Err(error) => {
-            tracing::warn!("cannot ask in Mattermost: {error}");
+            tracing::warn!("cannot post the question to Mattermost: {error}");
             return;
         }
     };
     if let Err(error) = answer(&engine, verdict, None) {
-        tracing::info!("the answer from Mattermost does not count: {error}");
+        tracing::info!("rejected an answer from Mattermost: {error}");
     }
 }
 

@@ -140,7 +140,7 @@ impl Resuming {
     fn new(inner: &Arc<Inner>, name: SessionName) -> Result<Self> {
         let mut names = inner.resuming.lock().unwrap_or_else(PoisonError::into_inner);
         if names.contains(&name) {
-            return Err(Error::new(ErrorCode::Conflict, format!("{name} is being opened already; send to it then")));
+            return Err(Error::new(ErrorCode::Conflict, format!("{name} is already being opened; send to it then")));
         }
         names.push(name.clone());
         drop(names);
@@ -169,7 +169,7 @@ impl AgentSessions {
         guard.get_or_init(|| {
             let started = Guard::start(marks);
             started
-                .inspect_err(|error| tracing::warn!("no process guards agents against a killed daemon: {error}"))
+                .inspect_err(|error| tracing::warn!("agents outlive a killed daemon: cannot start a guard: {error}"))
                 .ok()
         });
         marks
@@ -194,7 +194,7 @@ impl AgentSessions {
             engine.authorize(Tier::Input)?;
         }
         if !server.socket().is_absolute() {
-            return Err(Error::invalid("socket: an agent runs on this host, and its terminals with it"));
+            return Err(Error::invalid("socket: an agent and its terminals run on this host"));
         }
         let sessions = self.clone();
         let (at, caller) = (server.clone(), engine.clone());
@@ -216,11 +216,11 @@ impl AgentSessions {
         check_environment(&request.env)?;
         let cwd = PathBuf::from(&request.cwd);
         if !cwd.is_absolute() {
-            return Err(Error::invalid(format!("cwd: {:?} is no absolute path", request.cwd)));
+            return Err(Error::invalid(format!("cwd: not an absolute path: {:?}", request.cwd)));
         }
         let below = Below::open(&cwd).map_err(|error| Error::invalid(format!("cwd: {}: {error}", request.cwd)))?;
         let too_many = || {
-            Error::new(ErrorCode::ResourceLimit, format!("{OPEN_SESSIONS} agent sessions run; at most that many do"))
+            Error::new(ErrorCode::ResourceLimit, format!("too many agent sessions: at most {OPEN_SESSIONS} can run"))
         };
         let opening = Counted::up(&self.inner, |inner| &inner.opening, OPEN_SESSIONS).ok_or_else(too_many)?;
         let running = self.all().iter().filter(|session| !session.gone.is_cancelled()).count();
@@ -298,7 +298,7 @@ impl AgentSessions {
 
     fn check_not_running(all: &[Arc<Session>], name: &SessionName) -> Result<()> {
         if all.iter().any(|other| other.name() == *name && !other.gone.is_cancelled()) {
-            return Err(Error::new(ErrorCode::Conflict, format!("{name} runs already; send to it")));
+            return Err(Error::new(ErrorCode::Conflict, format!("{name} is already running; send to it")));
         }
         Ok(())
     }
@@ -313,13 +313,13 @@ impl AgentSessions {
         }
         let gone = futures_util::future::join_all(all.iter().map(|session| session.gone.cancelled()));
         if tokio::time::timeout(STOP_LIMIT, gone).await.is_err() {
-            tracing::warn!("not every agent has ended in time");
+            tracing::warn!("timeout: not all agents have ended");
         }
         // The questions are closed; their posts in the chat are deleted.
         let posts = &self.inner.elsewhere.posts;
         posts.close();
         if tokio::time::timeout(STOP_LIMIT, posts.wait()).await.is_err() {
-            tracing::warn!("not every post about a question was deleted in time");
+            tracing::warn!("timeout: not all posts about questions were deleted");
         }
     }
 
@@ -345,11 +345,11 @@ impl AgentSessions {
         let session = self.find(name)?;
         check_text("text", &request.text)?;
         if request.text.is_empty() {
-            return Err(Error::invalid("text: it is empty"));
+            return Err(Error::invalid("text: empty"));
         }
         let timeout = request.timeout_ms.map_or(PROMPT_LIMIT, Duration::from_millis);
         if timeout > wait::MOST_TIME || timeout.is_zero() {
-            return Err(Error::invalid(format!("timeout_ms: 1 to {}", wait::MOST_TIME.as_millis())));
+            return Err(Error::invalid(format!("timeout_ms: expected 1 to {}", wait::MOST_TIME.as_millis())));
         }
         let counted = if request.wait { Some(self.counted_wait()?) } else { None };
         let accepted = session.prompt(request.text, timeout);
@@ -425,11 +425,11 @@ impl AgentSessions {
         let mut reader = self.attach(engine, name, query.since.as_deref())?;
         let most = query.limit.map_or(PAGE_EVENTS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         if !(1..=MOST_PAGE_EVENTS).contains(&most) {
-            return Err(Error::invalid(format!("limit: 1 to {MOST_PAGE_EVENTS}")));
+            return Err(Error::invalid(format!("limit: expected 1 to {MOST_PAGE_EVENTS}")));
         }
         let wait = query.wait_ms.map_or(Duration::ZERO, Duration::from_millis);
         if wait > MOST_PAGE_WAIT {
-            return Err(Error::invalid(format!("wait_ms: at most {}", MOST_PAGE_WAIT.as_millis())));
+            return Err(Error::invalid(format!("wait_ms: expected at most {}", MOST_PAGE_WAIT.as_millis())));
         }
         let counted = if wait.is_zero() { None } else { Some(self.counted_wait()?) };
         let end = engine.end();
@@ -480,7 +480,8 @@ impl AgentSessions {
     }
 
     fn counted_wait(&self) -> Result<Counted> {
-        let too_many = || Error::new(ErrorCode::ResourceLimit, format!("{OPEN_WAITS} waits for agents are open"));
+        let too_many =
+            || Error::new(ErrorCode::ResourceLimit, format!("too many open waits for agents: at most {OPEN_WAITS}"));
         Counted::up(&self.inner, |inner| &inner.waits, OPEN_WAITS).ok_or_else(too_many)
     }
 
@@ -490,7 +491,7 @@ impl AgentSessions {
             name.provider.clone_from(&self.provider(DEFAULT_PROVIDER)?.name);
         }
         let found = self.all().iter().find(|session| session.name() == name).cloned();
-        found.ok_or_else(|| Error::not_found(format!("no {name}; the list of agent sessions shows what there is")))
+        found.ok_or_else(|| Error::not_found(format!("unknown session {name}; see the list of agent sessions")))
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
@@ -507,7 +508,7 @@ impl AgentSessions {
         found.ok_or_else(|| {
             let known: Vec<_> = providers.iter().map(|provider| provider.name.as_str()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Error::invalid(format!("provider: {name:?} is not configured as [agent.{name}]; there are {known}"))
+            Error::invalid(format!("provider: {name:?} is not configured as [agent.{name}]; known providers: {known}"))
         })
     }
 
@@ -616,7 +617,7 @@ fn earlier(provider: &str, given: &str) -> Result<String> {
         Some(name) => name.id,
         None => given.to_owned(),
     };
-    if SessionName::is_part(&id) { Ok(id) } else { Err(Error::invalid(format!("resume: {id:?} is no session's id"))) }
+    if SessionName::is_part(&id) { Ok(id) } else { Err(Error::invalid(format!("resume: invalid session id {id:?}"))) }
 }
 
 fn check_text(field: &str, text: &str) -> Result<()> {
@@ -631,10 +632,10 @@ fn check_environment(env: &BTreeMap<String, String>) -> Result<()> {
     let is_odd =
         |(name, value): &(&String, &String)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
     if let Some((name, _)) = env.iter().find(is_odd) {
-        return Err(Error::invalid(format!("env: {name:?} cannot be a variable's name, or its value has a NUL")));
+        return Err(Error::invalid(format!("env: invalid variable name {name:?}, or NUL in its value")));
     }
     if env.len() > MOST_VARIABLES {
-        return Err(Error::invalid(format!("env: at most {MOST_VARIABLES} variables")));
+        return Err(Error::invalid(format!("env: too many variables; at most {MOST_VARIABLES}")));
     }
     Ok(())
 }

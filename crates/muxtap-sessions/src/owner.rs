@@ -108,7 +108,7 @@ async fn serve(
                 // The agent's last messages are still in the pipe.
                 agent.drain(|bytes| take(session, &mut lines, bytes, served, tasks));
                 if lines.is_open() {
-                    session.fault("the agent ended within a line");
+                    session.fault("the agent ended in the middle of a line");
                 }
                 return status;
             }
@@ -127,7 +127,7 @@ async fn serve(
 /// Processes bytes from the agent.
 fn take(session: &Arc<Session>, lines: &mut Lines, bytes: &[u8], served: &Arc<Semaphore>, tasks: &TaskTracker) {
     lines.feed(bytes, |line| match line {
-        Line::TooLong(head) if Message::is_update(&head) => session.fault("an update that is too long was left out"),
+        Line::TooLong(head) if Message::is_update(&head) => session.fault("skipped an update that is too long"),
         // A caller may wait for this line, and its id is unknown.
         Line::TooLong(_) => session.fail("the agent sent a line that is too long"),
         Line::Whole(line) => match Message::parse(&line) {
@@ -152,7 +152,7 @@ fn request(
         return session.ask(id, params);
     }
     let Ok(permit) = served.clone().try_acquire_owned() else {
-        return session.reply(&id, Err((acp::CANNOT, format!("{OPEN_REQUESTS} requests are open already"))));
+        return session.reply(&id, Err((acp::CANNOT, format!("too many open requests: at most {OPEN_REQUESTS}"))));
     };
     let (session, stop) = (session.clone(), session.kill.clone());
     tasks.spawn(async move {
@@ -188,7 +188,7 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
         }
         "terminal/create" => {
             let request: TerminalRequest =
-                serde_json::from_value(params).map_err(|_| wrong("command, args, env or cwd is wrong"))?;
+                serde_json::from_value(params).map_err(|_| wrong("invalid command, args, env or cwd"))?;
             let cwd = session.about.cwd.display().to_string();
             let made = runtime.spawn(async move { terminals.create(request, &cwd).await });
             let terminal = done(made.await)?;
@@ -213,7 +213,7 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
             let id = needed("terminalId")?;
             done(runtime.spawn(async move { terminals.release(&id).await }).await).map(|()| json!({}))
         }
-        _ => Err((acp::NO_METHOD, format!("{method}: there is no such method"))),
+        _ => Err((acp::NO_METHOD, format!("unknown method: {method}"))),
     }
 }
 

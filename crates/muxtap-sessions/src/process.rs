@@ -59,7 +59,8 @@ impl Agent {
         env: &BTreeMap<String, String>,
         marks: &str,
     ) -> Result<(Self, ChildStdin, pipe::Receiver)> {
-        let (program, arguments) = command.split_first().ok_or_else(|| Error::invalid("the agent has no command"))?;
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| Error::invalid("the agent's command is empty"))?;
         let failed = |error: &dyn std::fmt::Display| {
             Error::new(muxtap_api::ErrorCode::Conflict, format!("cannot start the agent `{program}`: {error}"))
         };
@@ -153,7 +154,7 @@ async fn sweep(mark: String, since: u64) {
     });
     let in_time = begun.is_ok() && tokio::time::timeout(SWEEP_LIMIT, swept).await.is_ok();
     if !in_time {
-        tracing::warn!("what an agent has left could not be looked for in time");
+        tracing::warn!("timeout while searching for processes that an agent left behind");
     }
 }
 

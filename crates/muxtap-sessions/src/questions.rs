@@ -73,17 +73,15 @@ impl Questions {
         let found = self.open.iter().enumerate().find(|(_, open)| open.question.id == id);
         let Some((at, Open { question, .. })) = found else {
             return Err(match self.answered.iter().find(|(answered, _)| answered == id) {
-                Some((_, by)) => {
-                    Error::new(ErrorCode::Conflict, format!("question {id} has its answer already, by {by}"))
-                }
-                None => Error::not_found(format!("no question {id}; the list of questions shows what is open")),
+                Some((_, by)) => Error::new(ErrorCode::Conflict, format!("question {id} was already answered by {by}")),
+                None => Error::not_found(format!("unknown question {id}; see the list of open questions")),
             });
         };
         let (option, allowed) = match (&answer.option, answer.allow) {
             (Some(id), None) => {
                 let Some(option) = question.options.iter().find(|option| option.id == *id) else {
                     let ids: Vec<_> = question.options.iter().map(|option| option.id.as_str()).collect();
-                    return Err(Error::invalid(format!("option: {id:?} is none of {}", ids.join(", "))));
+                    return Err(Error::invalid(format!("option: unknown value {id:?}; expected {}", ids.join(", "))));
                 };
                 (Some(option.id.clone()), option.allows())
             }
@@ -91,9 +89,9 @@ impl Questions {
                 Some(option) => (Some(option.id.clone()), allow),
                 // A no always counts.
                 None if !allow => (None, false),
-                None => return Err(Error::invalid("allow: this question has no such option; give one of its options")),
+                None => return Err(Error::invalid("allow: this question has no such option; use one of its options")),
             },
-            _ => return Err(Error::invalid("give either option or allow")),
+            _ => return Err(Error::invalid("expected either option or allow")),
         };
         let open = self.open.remove(at);
         Ok(self.chosen(open, option, allowed, by))

@@ -77,7 +77,7 @@ impl Ring {
             text => {
                 let cursor: EventCursor = text.parse().map_err(|_: Error| {
                     let shown: String = text.chars().take(80).collect();
-                    Error::invalid(format!("since: `{shown}` is neither start, now, prompt nor a cursor of events"))
+                    Error::invalid(format!("since: `{shown}`: expected start, now, prompt or a cursor of events"))
                 })?;
                 if cursor.run != self.run || cursor.offset > end {
                     // A cursor from an earlier daemon or agent: all retained events follow, after a

@@ -51,7 +51,7 @@ pub(super) const OUTGOING_BYTES: usize = 32 << 20;
 const KEPT_OUTCOMES: usize = 1024;
 /// The way out for a caller whose token does not permit an answer.
 pub(super) const WHERE_TO_ANSWER: &str =
-    "answer by `muxtap agent-session answer` or `muxtap approvals` on the Unix socket, or on the page of `muxtap open`";
+    "use `muxtap agent-session answer` or `muxtap approvals` on the Unix socket, or the page of `muxtap open`";
 /// The number of the first request to an agent, `initialize`; the one that opens the session
 /// follows.
 const FIRST_REQUEST: u64 = 1;
@@ -232,7 +232,7 @@ impl Session {
             Err(mpsc::error::TrySendError::Full(_)) => true,
         };
         if is_full {
-            state.error.get_or_insert_with(|| "the agent does not read what it is sent".into());
+            state.error.get_or_insert_with(|| "the agent does not read its input".into());
             self.kill.cancel();
         }
     }
@@ -325,7 +325,7 @@ impl Session {
         }
         let (cursor, mut actions) = (state.ring.end(), Vec::new());
         let Some(prompt) = state.turns.push(text.clone(), deadline, QUEUED_PROMPTS, &mut actions) else {
-            let message = format!("{QUEUED_PROMPTS} prompts wait for their turn; at most that many do");
+            let message = format!("too many prompts: at most {QUEUED_PROMPTS} can be queued");
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         };
         state.event(AgentEvent::Prompt { prompt, text: acp::cut(text, acp::EVENT_TEXT_BYTES) });
@@ -401,9 +401,9 @@ impl Session {
         });
         let asked = || format!("question {question} was asked by the agent {}", self.name());
         let refused = if is_own {
-            Some(format!("{}, and this answer comes from what it started", asked()))
+            Some(format!("{}, and this answer comes from a process that it started", asked()))
         } else if answerer.is_some_and(Lineage::is_agents) {
-            Some(format!("{}, and this answer comes from what an agent of this muxtap has started", asked()))
+            Some(format!("{}, and this answer comes from a process that an agent of this muxtap started", asked()))
         } else if matches!(principal, Principal::Token | Principal::Device(_)) {
             Some(format!("{}; a token is not enough to answer it: {WHERE_TO_ANSWER}", asked()))
         } else {
@@ -524,20 +524,20 @@ impl Session {
         let mut state = self.lock();
         let Some(asked) = state.asked.remove(&to) else {
             drop(state);
-            return self.fault("a reply to no request, or a second one");
+            return self.fault("a reply without a request, or a second reply");
         };
         let step = match (asked, result) {
             (Asked::Prompt, result) => {
                 let reply = match result {
                     Ok(result) => match acp::outcome(&result) {
                         Some(outcome) => Reply::Stop(outcome),
-                        None => Reply::Error("the agent ended the turn for a reason that is not known".into()),
+                        None => Reply::Error("the agent ended the turn for an unknown reason".into()),
                     },
                     Err(error) => Reply::Error(error.text()),
                 };
                 let mut actions = Vec::new();
                 if !state.turns.reply(to, reply, &mut actions) {
-                    state.event(AgentEvent::Fault { message: "a reply that came too late".into() });
+                    state.event(AgentEvent::Fault { message: "a late reply".into() });
                 }
                 return self.finish(state, actions);
             }

@@ -83,7 +83,7 @@ impl Terminals {
                 return Err(Error::new(ErrorCode::Conflict, "the session has ended"));
             }
             if all.open.len() + all.making >= OPEN_TERMINALS {
-                let message = format!("{OPEN_TERMINALS} terminals are open; release one first");
+                let message = format!("too many terminals: at most {OPEN_TERMINALS} can be open; release one first");
                 return Err(Error::new(ErrorCode::ResourceLimit, message));
             }
             all.making += 1;
@@ -135,7 +135,7 @@ impl Terminals {
     fn unknown(&self, cause: &Error) -> Error {
         let home = &self.home;
         let message = format!(
-            "whether the terminal was made is not known ({cause}): if it was, it is in the tmux session {home}; \
+            "unknown whether the terminal was created ({cause}): if it was, it is in the tmux session {home}; \
              kill-session -t ={home} ends it"
         );
         Error::new(ErrorCode::InconsistentState, message).with_details(json!({ "session": home, "cause": cause }))
@@ -211,7 +211,7 @@ impl Terminals {
 
     fn find(&self, id: &str) -> Result<Terminal> {
         let found = self.all().open.get(id).cloned();
-        found.ok_or_else(|| Error::not_found(format!("no terminal {id:?}")))
+        found.ok_or_else(|| Error::not_found(format!("unknown terminal {id:?}")))
     }
 
     fn all(&self) -> MutexGuard<'_, Table> {

@@ -47,7 +47,7 @@ impl Waiting {
             return Err(Error::invalid("a wait needs a condition: patterns, stable_ms, exit, idle or question"));
         }
         if request.patterns.len() > MOST_PATTERNS {
-            return Err(Error::invalid(format!("patterns: at most {MOST_PATTERNS}")));
+            return Err(Error::invalid(format!("patterns: too many; at most {MOST_PATTERNS}")));
         }
         let time = |field: &str, given: Option<u64>| match given.map(Duration::from_millis) {
             Some(time) if time > MOST_TIME => {

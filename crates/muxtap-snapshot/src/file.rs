@@ -123,7 +123,7 @@ fn put(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
 pub fn read(file: &Value) -> Result<Snapshot> {
     let version = at(at(file, OWN), "version").as_u64().unwrap_or(VERSION);
     if version > VERSION {
-        return Err(Error::invalid(format!("{OWN}.version: {version} is of a newer muxtap; this one reads {VERSION}")));
+        return Err(Error::invalid(format!("{OWN}.version: {version} is from a newer muxtap; expected {VERSION}")));
     }
     let mut room = Room::default();
     let mut sessions = vec![read_session(file, "", &mut room)?];
@@ -138,22 +138,22 @@ pub fn read(file: &Value) -> Result<Snapshot> {
 /// Checks what a restore relies on.
 fn check(snapshot: &Snapshot) -> Result<()> {
     if snapshot.windows() > WINDOWS {
-        return Err(Error::invalid(format!("windows: {} are more than {WINDOWS}", snapshot.windows())));
+        return Err(Error::invalid(format!("windows: {}; at most {WINDOWS}", snapshot.windows())));
     }
     for (number, session) in snapshot.sessions.iter().enumerate() {
         let name = &session.name;
         let before = snapshot.sessions.get(..number).unwrap_or_default();
         if before.iter().any(|other| other.name == *name) {
-            return Err(Error::invalid(format!("session_name: two sessions are called {name:?}")));
+            return Err(Error::invalid(format!("session_name: duplicate name {name:?}")));
         }
         match &session.grouped_with {
             Some(with) if !before.iter().any(|other| other.name == *with && other.grouped_with.is_none()) => {
                 return Err(Error::invalid(format!(
-                    "session {name:?}: it is grouped with {with:?}, which is not before it"
+                    "session {name:?}: grouped with {with:?}, which must come before it"
                 )));
             }
             None if session.windows.is_empty() => {
-                return Err(Error::invalid(format!("session {name:?}: it has no windows")));
+                return Err(Error::invalid(format!("session {name:?}: no windows")));
             }
             _ => {}
         }
@@ -174,16 +174,16 @@ fn check_window(window: &Window, before: &[Session]) -> std::result::Result<(), 
     if let Some((session, index)) = &window.linked {
         let source = before.iter().find(|other| other.name == *session);
         let has_it = source.is_some_and(|other| other.windows.iter().any(|window| window.index == Some(*index)));
-        return if has_it { Ok(()) } else { Err(format!("it is linked to {session}:{index}, which is not before it")) };
+        return if has_it { Ok(()) } else { Err(format!("linked to {session}:{index}, which must come before it")) };
     }
     let tiled = window.panes.iter().filter(|pane| pane.floating.is_none()).count();
     if tiled == 0 || window.panes.len() > PANES {
-        return Err(format!("it has {tiled} tiled panes and {} in all; 1 to {PANES} can be", window.panes.len()));
+        return Err(format!("{tiled} tiled panes and {} in all; expected 1 to {PANES}", window.panes.len()));
     }
     match layout::panes(&window.layout) {
-        Some(cells) if cells != tiled => Err(format!("its layout has {cells} panes, and there are {tiled}")),
+        Some(cells) if cells != tiled => Err(format!("the layout has {cells} panes, the window {tiled}")),
         None if !window.layout.is_empty() && !layout::is_known(&window.layout) => {
-            Err(format!("{:?} is no layout: neither a text of tmux's with its checksum nor a name", window.layout))
+            Err(format!("invalid layout {:?}: expected tmux's text with its checksum, or a name", window.layout))
         }
         _ => Ok(()),
     }
@@ -202,7 +202,7 @@ impl Room {
     pub fn window(&mut self) -> Result<()> {
         self.windows += 1;
         if self.windows > WINDOWS {
-            return Err(Error::invalid(format!("windows: there are more than {WINDOWS}")));
+            return Err(Error::invalid(format!("windows: more than {WINDOWS}")));
         }
         Ok(())
     }
@@ -212,16 +212,12 @@ impl Room {
     pub fn panes(&mut self, file: &Value, shared: usize) -> Result<()> {
         let count = file.as_array().map_or(1, Vec::len);
         if count > PANES {
-            return Err(Error::invalid(format!(
-                "windows[{}]: {count} panes; at most {PANES} can be",
-                self.windows - 1
-            )));
+            return Err(Error::invalid(format!("windows[{}]: {count} panes; at most {PANES}", self.windows - 1)));
         }
         self.bytes = self.bytes.saturating_add(shared.saturating_mul(count.max(1)));
         if self.bytes > PANE_TEXT {
             return Err(Error::invalid(format!(
-                "windows[{}]: the directories and lines that are meant for each pane are more than {PANE_TEXT} bytes \
-                 in all",
+                "windows[{}]: the directories and lines for each pane take more than {PANE_TEXT} bytes in all",
                 self.windows - 1
             )));
         }
@@ -237,13 +233,13 @@ pub fn bytes_of(lines: &[String]) -> usize {
 fn read_session(file: &Value, place: &str, room: &mut Room) -> Result<Session> {
     let name = at(file, "session_name");
     let Some(name) = name.as_str().filter(|name| !name.is_empty()) else {
-        return Err(Error::invalid(format!("{place}session_name: a text is needed, got {name}")));
+        return Err(Error::invalid(format!("{place}session_name: expected a string, got {name}")));
     };
     let own = at(file, OWN);
     let directory = string(at(file, "start_directory"));
     let windows = at(file, "windows");
     if !windows.is_null() && !windows.is_array() {
-        return Err(Error::invalid(format!("{place}windows: a list is needed")));
+        return Err(Error::invalid(format!("{place}windows: expected a list")));
     }
     let windows = items(windows).map(|window| read_window(window, &directory, room)).collect::<Result<Vec<_>>>()?;
     let variables = at(file, "environment").as_object().into_iter().flatten();

@@ -31,11 +31,11 @@ pub fn name_in(target: &str) -> Option<&str> {
 fn check(name: &str) -> Result<()> {
     check_name(name)?;
     if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
-        return Err(Error::invalid(format!("name: {name:?}; a group's name begins with a letter")));
+        return Err(Error::invalid(format!("name: invalid group name {name:?}: must begin with a letter")));
     }
     if let Some(other) = name.chars().find(|&each| !each.is_ascii_alphanumeric() && !matches!(each, '-' | '_')) {
         return Err(Error::invalid(format!(
-            "name: {name:?} has {other:?} in it; a group's name is of ASCII letters, digits, `-` and `_`"
+            "name: invalid character {other:?} in {name:?}; a group's name has ASCII letters, digits, `-` and `_`"
         )));
     }
     Ok(())
@@ -126,7 +126,7 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
                 .map(|pane| pane.id)
                 .collect();
             if fitting.is_empty() {
-                return Err(Error::not_found(format!("no pane fits {target}")));
+                return Err(Error::not_found(format!("no pane matches {target}")));
             }
             panes.extend(fitting);
         } else {
@@ -136,7 +136,7 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
     let mut seen = std::collections::HashSet::new();
     panes.retain(|pane| seen.insert(*pane));
     match panes.len() {
-        0 => Err(Error::invalid("targets: say which panes the group has")),
+        0 => Err(Error::invalid("targets: empty; expected the group's panes")),
         many if many > GROUP_PANES => Err(Error::new(
             ErrorCode::ResourceLimit,
             format!("targets: {many} panes; a group has at most {GROUP_PANES}"),
@@ -177,7 +177,7 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
     let Some(group) = answer(server, vec![group]).await?.pop() else { return Err(Error::internal("no group")) };
     if !group.gone.is_empty() {
         let gone = words(&group.gone);
-        let message = format!("nothing was sent: {gone} of group {name:?} is not there any more; set the group anew");
+        let message = format!("nothing was sent: {gone} of group {name:?} no longer exists; set the group again");
         return Err(Error::not_found(message).with_details(serde_json::json!({ "sent": [], "gone": group.gone })));
     }
     let (sent, failed) = send(server, &group, request).await?;
@@ -188,7 +188,7 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
     let why = |(pane, error): &(PaneId, Error)| serde_json::json!({ "pane": pane, "error": error });
     let why: Vec<_> = failed.iter().map(why).collect();
     let details = serde_json::json!({ "sent": sent, "failed": why });
-    let message = format!("group {name:?}: the input went {to}; not to {}", not.join("; "));
+    let message = format!("group {name:?}: the input was sent {to}; not to {}", not.join("; "));
     Err(Error::new(first.code, message).with_details(details))
 }
 
@@ -218,7 +218,7 @@ async fn send(server: &Server, group: &GroupAnswer, request: &GroupInput) -> Res
         // The caller may have disconnected.
         let _ = sender.send(sent);
     });
-    answer.await.unwrap_or_else(|_| Err(Error::internal("the input failed halfway")))
+    answer.await.unwrap_or_else(|_| Err(Error::internal("the input failed in the middle")))
 }
 
 async fn send_apart(
@@ -247,9 +247,9 @@ async fn send_apart(
         && let Err(error) = server.orders("group", &group.name, orders(Option::as_deref)).await
     {
         // The input was sent: an error would cause the caller to send it again.
-        tracing::warn!("group {}: its panes are not synchronized any more: {error}", group.name);
+        tracing::warn!("group {}: its panes are no longer synchronized: {error}", group.name);
     }
-    let left = || Error::unavailable("muxtap is stopping: which panes have the input is not known");
+    let left = || Error::unavailable("muxtap is stopping: unknown which panes got the input");
     let (mut sent, mut failed) = (Vec::new(), Vec::new());
     for (pane, done) in done.ok_or_else(left)? {
         match done {

@@ -94,22 +94,20 @@ fn left_out(file: &Value) -> Vec<String> {
 /// Error: `INVALID_ARGUMENT`, with the place.
 pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Imported)> {
     if text.contains("<%") && format != Some(ImportFormat::Tmuxp) {
-        return Err(Error::invalid(
-            "text: it is a template (ERB, `<% … %>`); import what it makes, without the template",
-        ));
+        return Err(Error::invalid("text: a template (ERB, `<% … %>`) is not supported; import its output"));
     }
     check_values(text)?;
     // JSON first: YAML's limits are tighter, and its errors less clear.
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(error) if text.trim_start().starts_with('{') && format == Some(ImportFormat::Tmuxp) => {
-            return Err(Error::invalid(format!("text: it is no JSON: {error}")));
+            return Err(Error::invalid(format!("text: invalid JSON: {error}")));
         }
         Err(_) => yaml::read(text)?,
     };
     let Some(format) = format.or_else(|| guess(&value)) else {
         return Err(Error::invalid(
-            "text: it has no session_name (tmuxp), name and windows (tmuxinator) or session (smug); say which with format",
+            "text: no session_name (tmuxp), name and windows (tmuxinator) or session (smug); set format",
         ));
     };
     let mut value = value;
@@ -139,7 +137,7 @@ fn check_values(text: &str) -> Result<()> {
         }
     }
     if values > JSON_VALUES {
-        return Err(Error::invalid(format!("text: {values} values; at most {JSON_VALUES} are read")));
+        return Err(Error::invalid(format!("text: {values} values; at most {JSON_VALUES}")));
     }
     Ok(())
 }
@@ -175,8 +173,7 @@ fn guess(value: &Value) -> Option<ImportFormat> {
 fn named(value: &Value, names: &[&str]) -> Result<String> {
     let found = names.iter().map(|name| file::scalar(at(value, name))).find(|name| !name.is_empty());
     // tmux replaces these characters in a session's name.
-    let name =
-        found.ok_or_else(|| Error::invalid(format!("text: {} is needed, and is not there", names.join(" or "))))?;
+    let name = found.ok_or_else(|| Error::invalid(format!("text: missing {}", names.join(" or "))))?;
     Ok(name.replace([':', '.'], "_"))
 }
 

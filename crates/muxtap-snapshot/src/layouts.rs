@@ -20,7 +20,7 @@ pub async fn save(store: &Store, server: &Server, request: &LayoutRequest) -> Re
     server.follow_for_layouts().await?;
     let window = window(server, &request.window).await?;
     let numbered = layout::numbered(&window.layout, &floating(server, &window.id).await?);
-    let numbered = numbered.ok_or_else(|| contradiction(&format!("{} has no layout that can be read", window.id)))?;
+    let numbered = numbered.ok_or_else(|| contradiction(&format!("cannot parse the layout of {}", window.id)))?;
     let answer = LayoutAnswer {
         name: request.name.clone(),
         layout: numbered.text,
@@ -53,7 +53,7 @@ pub async fn remove(store: &Store, name: &str) -> Result<()> {
 fn answer(name: &str, file: &Value) -> Result<LayoutAnswer> {
     let text = string(at(file, "layout"));
     let panes = layout::panes(&text).ok_or_else(|| {
-        Error::new(ErrorCode::InconsistentState, format!("layout {name:?} is damaged; remove it and save anew"))
+        Error::new(ErrorCode::InconsistentState, format!("layout {name:?} is corrupt; remove it and save it again"))
     })?;
     let size = |number: usize| at(file, "size").get(number).and_then(Value::as_u64).unwrap_or_default() as u32;
     Ok(LayoutAnswer { name: name.to_owned(), layout: text, panes: panes as u64, width: size(0), height: size(1) })
@@ -74,7 +74,7 @@ pub async fn restore(
     let floating = floating(server, &window.id).await?.len() as u64;
     let panes = u64::from(window.panes) - floating;
     if panes != kept.panes {
-        let message = format!("layout {name:?} has {} panes, and {} has {panes}", kept.panes, request.window);
+        let message = format!("layout {name:?} has {} panes, {} has {panes}", kept.panes, request.window);
         return Err(Error::new(ErrorCode::Conflict, message));
     }
     let was_fixed = values(server, &window.id, &["window-size"]).await?.iter().flatten().any(|size| size == "manual");

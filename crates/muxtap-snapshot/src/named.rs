@@ -51,7 +51,7 @@ impl Store {
         }
         let runs = runs::shown(&snapshot);
         if !runs.is_empty() {
-            notes.push("what it would run and set is kept, and is done with --run only".to_owned());
+            notes.push("saved programs and variables are run and set only with --run".to_owned());
         }
         let saved = self.keep(name, snapshot, request.replace, notes, false).await?;
         Ok(SavedAnswer { runs, ..saved })
@@ -97,8 +97,8 @@ impl Store {
         let sessions = chosen(&self.snapshot(name).await?.0, sessions)?;
         runs::whole(&Snapshot { saved: String::new(), sessions }).ok_or_else(|| {
             let message = format!(
-                "{name} would run or set more than a person who is asked is shown ({RUNS_SHOWN} lines of {RUN_CHARS} \
-                 characters): restore fewer of its sessions at once, leave `run` out, or restore it by \
+                "{name} would run or set more than a confirmation can show ({RUNS_SHOWN} lines of {RUN_CHARS} \
+                 characters): restore fewer of its sessions at once, omit `run`, or restore it with \
                  `muxtap snapshot restore`"
             );
             Error::new(ErrorCode::ResourceLimit, message)
@@ -130,7 +130,7 @@ impl Store {
         let (snapshot, saved_here) = self.snapshot(name).await?;
         let Some(session) = &query.session else {
             if query.run {
-                return Err(Error::invalid("run: only with `session`: a file of tmuxp's is one session"));
+                return Err(Error::invalid("run: requires `session`, as a tmuxp file holds one session"));
             }
             let mut file = file::write(&snapshot);
             if let Some(own) = file.get_mut(file::OWN).and_then(Value::as_object_mut) {
@@ -168,7 +168,7 @@ impl Store {
 
 fn parse(name: &str, value: &Value) -> Result<Snapshot> {
     file::read(value).map_err(|error| {
-        let message = format!("snapshot {name:?} cannot be used: {}", error.message);
+        let message = format!("snapshot {name:?} is unusable: {}", error.message);
         Error::new(ErrorCode::InconsistentState, message)
     })
 }

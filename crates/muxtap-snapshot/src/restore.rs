@@ -71,7 +71,7 @@ pub async fn restore(
         // The caller may have disconnected.
         let _ = sender.send(restored);
     });
-    answer.await.unwrap_or_else(|_| Err(Error::internal("the restore failed halfway")))
+    answer.await.unwrap_or_else(|_| Err(Error::internal("the restore failed in the middle")))
 }
 
 /// Removes the variables from sessions, and returns their names.
@@ -152,7 +152,7 @@ fn text_bytes(window: &Window) -> usize {
 fn renamed(mut sessions: Vec<Session>, name: Option<&str>) -> Result<Vec<Session>> {
     if name.is_some_and(|name| name.is_empty() || name.contains([':', '.'])) {
         let name = name.unwrap_or_default();
-        return Err(Error::invalid(format!("name: {name:?}; a session's name is not empty and has no `:` and no `.`")));
+        return Err(Error::invalid(format!("name: invalid session name {name:?}: empty, or with `:` or `.`")));
     }
     let is_one = sessions.len() == 1;
     let new = |old: &str| match name {
@@ -221,15 +221,15 @@ async fn restore_all(
             () = server.engine().leaving() => Err(Error::unavailable("muxtap is stopping")),
         };
         if let Err(error) = typed {
-            made.notes.push(format!("{pane}: its lines were not all typed: {}", error.message));
+            made.notes.push(format!("{pane}: not all lines were typed: {}", error.message));
         }
     }
     for directory in &missing {
-        made.notes.push(format!("{} is not there any more; its panes began elsewhere", plain::name(directory)));
+        made.notes.push(format!("{} no longer exists; its panes started in another directory", plain::name(directory)));
     }
     for LeftOutVariables { session, variables } in &left_out {
         made.notes.push(format!(
-            "{}: {} not set, since this snapshot was not saved here; --run sets them, and runs what else is in it",
+            "{}: {} not set, as this snapshot was not saved here; --run sets them, and runs its programs and lines",
             plain::name(session),
             plain::name(&variables.join(", "))
         ));
@@ -245,7 +245,7 @@ async fn restore_all(
 }
 
 fn taken_name(name: &str) -> Error {
-    let message = format!("there is a session {name:?} already; restore it under another name with --name");
+    let message = format!("session {name:?} already exists; restore under another name with --name");
     Error::new(ErrorCode::Conflict, message)
 }
 
@@ -419,7 +419,7 @@ async fn make_grouped(
 }
 
 fn untold() -> Error {
-    Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made")
+    Error::new(ErrorCode::InconsistentState, "tmux did not report what it created")
 }
 
 /// Sets the text before commands that use it, and unsets it afterwards.
@@ -553,7 +553,7 @@ async fn make_window(
         match float(server, name, first_pane, pane, &directory(pane), request.run).await {
             Ok(id) => ids.push(id),
             Err(error) => {
-                made.notes.push(format!("{}: a floating pane was not made: {}", plain::name(name), error.message));
+                made.notes.push(format!("{}: a floating pane was not created: {}", plain::name(name), error.message));
                 // Keeps the ids aligned with the panes.
                 ids.push(String::new());
             }
@@ -669,7 +669,7 @@ async fn compare(server: &Server, wanted: &[Session], made: &mut Made) {
     let now = match save::structure(server, &sessions).await {
         Ok(now) => now,
         Err(error) => {
-            made.notes.push(format!("what was made could not be looked at: {}", error.message));
+            made.notes.push(format!("cannot check the result: {}", error.message));
             return;
         }
     };

@@ -80,5 +80,5 @@ fn cut(line: &str) -> String {
     let half = RUN_CHARS / 2;
     let head: String = line.chars().take(half).collect();
     let tail: String = line.chars().skip(most - half).collect();
-    format!("{head}… ({} characters are left out) …{tail}", most - 2 * half)
+    format!("{head}… ({} characters omitted) …{tail}", most - 2 * half)
 }

@@ -67,7 +67,7 @@ const TRIES: u32 = 3;
 /// `INCONSISTENT_STATE` if tmux's lists contradict each other; `TMUX_UNAVAILABLE`.
 pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<String>)> {
     if wanted.history > HISTORY_LINES {
-        return Err(Error::invalid(format!("history: {} lines; at most {HISTORY_LINES} are kept", wanted.history)));
+        return Err(Error::invalid(format!("history: {} lines; at most {HISTORY_LINES}", wanted.history)));
     }
     server.follow_for_layouts().await?;
     let mut ids = HashSet::new();
@@ -84,7 +84,7 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
         }
     };
     if taken.snapshot.sessions.is_empty() {
-        return Err(Error::not_found("there is no session to save"));
+        return Err(Error::not_found("no session to save"));
     }
     for (session, id) in taken.snapshot.sessions.iter_mut().zip(&taken.ids) {
         session.environment = environment(server, id, &wanted.env).await?;
@@ -104,7 +104,7 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
         (pane.argv, pane.history) = (argv, history);
     }
     if bytes >= HISTORY_BYTES {
-        notes.push(format!("history: {HISTORY_BYTES} bytes are kept of all panes; the last ones have less, or none"));
+        notes.push(format!("history: at most {HISTORY_BYTES} bytes for all panes; the last ones have less, or none"));
     }
     snapshot.saved = OffsetDateTime::now_utc()
         .replace_nanosecond(0)
@@ -196,12 +196,12 @@ struct MadeWindow {
 
 fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, session: &str) -> Result<MadeWindow> {
     let [_, _, index, name, active, last, text, width, height, auto_name, window_size] = row else {
-        return Err(contradiction("a window has other fields"));
+        return Err(contradiction("a window has unexpected fields"));
     };
     let mut by_id: Vec<(PaneId, bool, Pane, bool, bool)> = Vec::new();
     for row in panes {
         let [_, _, id, active, last, title, path, synchronized, floating, zoomed, w, h, x, y] = row.as_slice() else {
-            return Err(contradiction("a pane has other fields"));
+            return Err(contradiction("a pane has unexpected fields"));
         };
         let Ok(id) = id.parse() else { return Err(contradiction("a pane has no id")) };
         let is_floating = floating == "1";
@@ -221,7 +221,7 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     let (layout, order) = if let Some(numbered) = layout::numbered(text, &floating) {
         (numbered.text, numbered.tiled)
     } else {
-        let why = "its layout is in a form that muxtap does not read; its panes will be tiled";
+        let why = "unsupported form of layout; its panes will be tiled";
         notes.push(format!("{session}:{index}: {why}"));
         (String::new(), by_id.iter().filter(|pane| !pane.1).map(|pane| pane.0).collect())
     };
@@ -244,7 +244,7 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     };
     for id in &order {
         let Some(pane) = by_id.iter().find(|pane| pane.0 == *id) else {
-            return Err(contradiction(&format!("pane {id} of {session}:{index} is in its layout only")));
+            return Err(contradiction(&format!("pane {id} of {session}:{index} is only in its layout")));
         };
         window.panes.push(pane.2.clone());
     }
@@ -253,7 +253,7 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
 
 /// Builds the error for tmux lists that contradict each other.
 pub fn contradiction(what: &str) -> Error {
-    Error::new(ErrorCode::InconsistentState, format!("tmux's lists contradict each other: {what}; ask again"))
+    Error::new(ErrorCode::InconsistentState, format!("tmux's lists contradict each other: {what}; try again"))
 }
 
 /// Returns the variables of a session that were marked safe.

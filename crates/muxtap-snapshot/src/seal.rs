@@ -40,11 +40,11 @@ fn key_file(folder: &Path) -> PathBuf {
 pub(super) fn seal(folder: &Path, name: &str, file: &mut Value) -> Result<()> {
     let path = key_file(folder);
     let refuse = |why: &dyn std::fmt::Display| {
-        Error::new(ErrorCode::Conflict, format!("the key of snapshots, {}, {why}", path.display()))
+        Error::new(ErrorCode::Conflict, format!("the key for snapshots, {}, {why}", path.display()))
     };
     if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         let mut random = [0; KEY_BYTES];
-        getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
         let written = files::write_secret(&path, &URL_SAFE_NO_PAD.encode(random), Existing::Keep);
         written.map_err(|error| refuse(&format_args!("cannot be written: {error}")))?;
     }
@@ -64,7 +64,7 @@ pub(super) fn unseal(folder: &Path, name: &str, file: &mut Value) -> bool {
     match read_key(&key_file(folder)) {
         Ok(key) => mac(key, name, file).verify_slice(&mark).is_ok(),
         Err(why) => {
-            tracing::warn!("the key of snapshots, {}, {why}", key_file(folder).display());
+            tracing::warn!("the key for snapshots, {}, {why}", key_file(folder).display());
             false
         }
     }
@@ -81,12 +81,12 @@ fn mac(mut key: Hmac<Sha256>, name: &str, file: &Value) -> Hmac<Sha256> {
 
 fn read_key(path: &Path) -> std::result::Result<Hmac<Sha256>, String> {
     let (text, _) = files::read_secret(path, KEY_FILE_BYTES).map_err(|error| match error {
-        SecretError::Open(why) => format!("{why}: remove it, and save anew"),
+        SecretError::Open(why) => format!("{why}: remove it, and save again"),
         SecretError::Foreign(why) | SecretError::Unreadable(why) => why,
     })?;
     let bytes = URL_SAFE_NO_PAD.decode(text.trim()).ok().filter(|bytes| bytes.len() == KEY_BYTES);
     let key = bytes.and_then(|bytes| Hmac::new_from_slice(&bytes).ok());
-    key.ok_or_else(|| "holds no key: remove it, and save anew".to_owned())
+    key.ok_or_else(|| "holds no key: remove it, and save again".to_owned())
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
         assert!(!key_file(&here).starts_with(&here), "a folder from elsewhere would bring its key");
         fs::set_permissions(key_file(&here), fs::Permissions::from_mode(0o644)).unwrap();
         assert!(!read(&sealed, &here).0);
-        assert!(seal(&here, "a", &mut plain.clone()).unwrap_err().message.contains("save anew"));
+        assert!(seal(&here, "a", &mut plain.clone()).unwrap_err().message.contains("save again"));
         fs::remove_file(key_file(&here)).unwrap();
         assert!(!read(&sealed, &here).0);
     }

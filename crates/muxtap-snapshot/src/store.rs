@@ -52,7 +52,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return invalid(&format!("has more than {NAME_BYTES} bytes"));
     }
     if let Some(other) = name.chars().find(|&each| !each.is_alphanumeric() && !matches!(each, '-' | '_' | '.')) {
-        return invalid(&format!("has {other:?} in it; letters, digits, `-`, `_` and `.` can be there"));
+        return invalid(&format!("has the invalid character {other:?}; expected letters, digits, `-`, `_` and `.`"));
     }
     Ok(())
 }
@@ -113,13 +113,13 @@ impl Store {
         let file = open_private(&path, OFlags::RDONLY, OpenToOthers::Kept).map_err(|error| unreadable(error.into()))?;
         let length = file.metadata().map_err(unreadable)?.len();
         if length > FILE_BYTES {
-            let message = format!("{} has {length} bytes; at most {FILE_BYTES} are read", path.display());
+            let message = format!("{} has {length} bytes; at most {FILE_BYTES}", path.display());
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         let mut text = Vec::new();
         file.take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
         serde_json::from_slice(&text).map_err(|error| {
-            let message = format!("{} is damaged ({error}); remove it and save anew", path.display());
+            let message = format!("{} is corrupt ({error}); remove it and save it again", path.display());
             Error::new(ErrorCode::InconsistentState, message)
         })
     }
@@ -130,8 +130,7 @@ impl Store {
         }
         let word = kind.word();
         let names = self.names(kind).unwrap_or_default();
-        let known =
-            if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
+        let known = if names.is_empty() { "none exists".to_owned() } else { format!("existing: {}", names.join(", ")) };
         Error::not_found(format!("no {word} {name:?}; {known}"))
     }
 
@@ -141,7 +140,7 @@ impl Store {
         let path = self.path(kind, name)?;
         let text = serde_json::to_string_pretty(value).map_err(|error| Error::internal(format!("{error}")))?;
         if text.len() as u64 > FILE_BYTES {
-            let message = format!("the {} has {} bytes; at most {FILE_BYTES} are kept", kind.word(), text.len());
+            let message = format!("the {} has {} bytes; at most {FILE_BYTES}", kind.word(), text.len());
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         let existing = if replace { Existing::Replace } else { Existing::Refuse };
@@ -149,8 +148,7 @@ impl Store {
             Ok(()) => Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let word = kind.word();
-                let message =
-                    format!("there is a {word} {name:?} already; replace it (--replace), or take another name");
+                let message = format!("{word} {name:?} already exists; replace it (--replace), or use another name");
                 Err(Error::new(ErrorCode::Conflict, message))
             }
             Err(error) => Err(failed(&path, "written", &error)),

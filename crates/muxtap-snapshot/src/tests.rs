@@ -108,15 +108,15 @@ fn a_file_that_contradicts_itself_is_refused_with_the_place() {
     let two = format!("{:04x},{two}", muxtap_core::protocol::layout::checksum(two.as_bytes()));
     for (pointer, value, says) in [
         ("/windows/0/layout", json!(two), "layout has 2 panes"),
-        ("/windows/0/layout", json!("0000,80x24,0,0,0"), "is no layout"),
-        ("/windows/0/layout", json!("no-such"), "is no layout"),
+        ("/windows/0/layout", json!("0000,80x24,0,0,0"), "invalid layout"),
+        ("/windows/0/layout", json!("no-such"), "invalid layout"),
         ("/windows/1/window_index", json!(1), "same index"),
         ("/muxtap/sessions/0/muxtap/grouped_with", json!("z"), "grouped with \"z\""),
         ("/muxtap/sessions/1/windows/1/muxtap/linked/index", json!(9), "a:9"),
-        ("/muxtap/sessions/1/session_name", json!("a"), "two sessions"),
+        ("/muxtap/sessions/1/session_name", json!("a"), "duplicate name"),
         ("/muxtap/version", json!(2), "newer"),
         ("/session_name", json!(3), "session_name"),
-        ("/windows", json!("x"), "a list is needed"),
+        ("/windows", json!("x"), "expected a list"),
     ] {
         let before = std::mem::replace(file.pointer_mut(pointer).unwrap(), value);
         let error = file::read(&file).unwrap_err();
@@ -221,7 +221,7 @@ fn a_file_is_its_users_alone_and_is_replaced_only_when_asked() {
     assert_eq!(store.names(Kind::Snapshot).unwrap(), ["a", "b"]);
     store.remove(Kind::Snapshot, "a").unwrap();
     assert_eq!(store.remove(Kind::Snapshot, "a").unwrap_err().code, ErrorCode::NotFound);
-    assert!(store.read(Kind::Snapshot, "a").unwrap_err().message.contains("there are b"));
+    assert!(store.read(Kind::Snapshot, "a").unwrap_err().message.contains("existing: b"));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_few_bytes_of_a_file_are_not_copied_for_each_pane_without_a_bound() {
         (ImportFormat::Smug, format!("session: s\nroot: /{long}\nwindows: [{{name: w, panes: {panes}}}]\n")),
     ] {
         let why = refused(&text, Some(format));
-        assert!(why.contains("meant for each pane"), "{format:?}: {why}");
+        assert!(why.contains("lines for each pane"), "{format:?}: {why}");
     }
     let many = format!("[{}]", "~, ".repeat(501));
     for (format, text) in [
@@ -444,5 +444,5 @@ fn a_person_is_shown_all_that_would_run_or_is_not_asked() {
     assert_eq!(shown, ["a:#0.0: types make test (995 spaces) ;rm -rf /"]);
     assert_eq!(super::runs::whole(&of(json!({}), &"y".repeat(5000))), None);
     let cut = super::runs::shown(&of(json!({}), &format!("{}; rm -rf /", "y".repeat(5000))));
-    assert!(cut[0].ends_with("; rm -rf /") && cut[0].contains("characters are left out"), "{cut:?}");
+    assert!(cut[0].ends_with("; rm -rf /") && cut[0].contains("characters omitted"), "{cut:?}");
 }

@@ -14,11 +14,11 @@ use super::limits::{YAML_BYTES, YAML_DEPTH, YAML_TEXT, YAML_VALUES};
 /// Parses the first document of a text. Error: `INVALID_ARGUMENT`, with the line.
 pub fn read(text: &str) -> Result<Value> {
     if text.len() > YAML_BYTES {
-        return Err(Error::invalid(format!("text: {} bytes of YAML; at most {YAML_BYTES} are read", text.len())));
+        return Err(Error::invalid(format!("text: {} bytes of YAML; at most {YAML_BYTES}", text.len())));
     }
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| Error::invalid(format!("text: it is no YAML: {error}")))?;
+        let (event, span) = event.map_err(|error| Error::invalid(format!("text: invalid YAML: {error}")))?;
         let is_last = matches!(event, Event::DocumentEnd);
         builder.event(event).map_err(|why| Error::invalid(format!("text: line {}: {why}", span.start.line())))?;
         if is_last {
@@ -66,7 +66,7 @@ impl Builder {
 
     fn begin(&mut self, open: Open) -> std::result::Result<(), String> {
         if self.open.len() >= YAML_DEPTH {
-            return Err(format!("more than {YAML_DEPTH} values inside each other"));
+            return Err(format!("nested more than {YAML_DEPTH} levels deep"));
         }
         self.open.push(open);
         Ok(())
@@ -78,7 +78,7 @@ impl Builder {
             return Err(format!("more than {YAML_VALUES} values"));
         }
         if self.built.bytes > YAML_TEXT {
-            return Err(format!("more than {YAML_TEXT} bytes of text, with what its aliases stand for"));
+            return Err(format!("more than {YAML_TEXT} bytes of text, with aliases expanded"));
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Builder {
                 Some(name) => drop(fields.insert(name, value)),
                 None => match value {
                     Value::String(name) => *key = Some(name),
-                    Value::Array(_) | Value::Object(_) => return Err("a key that is no text".into()),
+                    Value::Array(_) | Value::Object(_) => return Err("a key that is not a string".into()),
                     other => *key = Some(other.to_string()),
                 },
             },

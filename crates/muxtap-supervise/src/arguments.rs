@@ -23,7 +23,7 @@ pub fn input_schema() -> Value {
             "target": text("session:window.pane (kill: a session); not for list, spawn"),
             "text": text("For send_input"),
             "lines": { "type": "integer", "description": "For capture (default 100)" },
-            "prompt": text("For spawn: what Claude is told"),
+            "prompt": text("For spawn: Claude's prompt"),
             "name": text("For spawn (default: generated)"),
             "working_dir": text("For spawn"),
             "session": text("For spawn: add a window to this session"),

@@ -42,7 +42,7 @@ impl Supervisor {
             let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
             let engine = &self.shared.engine;
             let probed = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
-            running = probed.ok_or("Error: cannot look at the processes of this machine: that takes too long")?;
+            running = probed.ok_or("Error: timeout while reading the processes of this machine")?;
         }
         let mut found = Vec::new();
         for (window, pane) in &panes {

@@ -92,7 +92,7 @@ async fn session_of(server: &Server, target: &str) -> Result<Option<(SessionId, 
         Some(session) => Ok(session.id),
         None => target.parse::<Target>().and_then(|target| {
             if target.is_relative() {
-                return Err(Error::not_found("nothing is current for a supervisor"));
+                return Err(Error::not_found("a supervisor has no current session, window or pane"));
             }
             find_pane(&topology, &target)?;
             Ok(find_window(&topology, &target)?.session)

@@ -1,6 +1,6 @@
 //! `agent-session`: sessions of coding agents that the daemon owns.
 //!
-//! Each command's arguments are a type of their own, so that they can stand below another command, too.
+//! Each command's arguments have their own type, so other commands can include them.
 
 use std::{
     fmt::Write as _,
@@ -52,7 +52,7 @@ enum AgentSessionCommand {
 }
 
 impl AgentSessionArgs {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         matches!(self.command, AgentSessionCommand::Attach(_))
     }
@@ -197,7 +197,7 @@ impl SessionSend {
                 let query = AgentEventsQuery { since: Some(since), ..AgentEventsQuery::default() };
                 let page: AgentEventsAnswer = client.get(&path(&target, "/events"), &query).await?;
                 for entry in &page.events {
-                    // Others may have sent prompts behind this one.
+                    // Other callers may have queued prompts behind this one.
                     if !matches!(entry.event, AgentEvent::Prompt { .. } | AgentEvent::Started { .. }) {
                         printer.print(entry)?;
                     }
@@ -233,7 +233,7 @@ impl SessionInterrupt {
         if caller.json {
             output::print_json(&answer)?;
         } else if answer.prompt.is_none() {
-            output::note("no prompt runs");
+            output::note("no prompt is running");
         }
         Ok(0)
     }
@@ -343,7 +343,7 @@ impl SessionWait {
                         None => condition.kind.clone(),
                     })
                     .collect();
-                let error = Error::new(ErrorCode::Timeout, format!("not in time: {}", missing.join(", ")));
+                let error = Error::new(ErrorCode::Timeout, format!("timeout; not met: {}", missing.join(", ")));
                 let details = serde_json::to_value(&answer).unwrap_or_default();
                 return Err(error.with_details(details).into());
             }
@@ -397,8 +397,8 @@ async fn answer(
 
 /// Follow an agent's events to the end, and answer questions at a terminal
 ///
-/// y or n answers the oldest open question, with an id after it another one. The agent's messages
-/// follow `| `; a y or n after new messages shows the question once more before an answer counts.
+/// Type y or n to answer the oldest open question, or y ID, n ID for another one. The agent's
+/// messages follow `| `; after new messages a y or n first shows the question again.
 /// Ctrl-C leaves the agent running.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SessionAttach {
@@ -451,7 +451,8 @@ impl SessionAttach {
         }
     }
 
-    /// Says why the events have ended without the agent's end: it had ended before, or the daemon has.
+    /// Reports why the events ended without the agent's end: the agent had ended before, or the
+    /// daemon has exited.
     async fn over(caller: &Caller, target: &SessionName, printer: &mut Printer) -> Outcome {
         let info = match caller.running().await? {
             Some(mut client) => client.get::<AgentSessionInfo>(&path(target, ""), &()).await.ok(),
@@ -467,8 +468,8 @@ impl SessionAttach {
         Ok(0)
     }
 
-    /// Answers a question as a line says. Where it is not the question that its reader saw last, shows that one
-    /// instead: an agent's text can look like another one.
+    /// Answers a question as a typed line requests. If the question is not the one shown last, shows
+    /// it again instead: an agent's text can imitate a question.
     async fn say(
         caller: &Caller,
         target: &SessionName,
@@ -481,7 +482,7 @@ impl SessionAttach {
             Some("y" | "yes") => true,
             Some("n" | "no") => false,
             Some(_) => {
-                output::note("write y or n, and the question's id where it is not the oldest one");
+                output::note("expected y or n, with the question's id unless it is the oldest one");
                 return Ok(());
             }
         };
@@ -490,9 +491,9 @@ impl SessionAttach {
             output::note("no question is open");
             return Ok(());
         };
-        // With `--json` each event is a line of its own, which no text of an agent imitates.
+        // With `--json` each event is a separate line, which no agent's text can imitate.
         if allow && !caller.json && !printer.is_shown(&id, named.is_some()) && printer.show(&id)? {
-            output::note(&format!("{id} was not the last thing shown: answer it again if it is the one you mean"));
+            output::note(&format!("{id} was not shown last: repeat the answer if you mean this question"));
             return Ok(());
         }
         let request = AgentAnswerRequest { option: None, allow: Some(allow) };
@@ -503,7 +504,7 @@ impl SessionAttach {
     }
 }
 
-/// Returns the next line that was typed; waits for ever where nothing can be.
+/// Returns the next typed line; waits forever if nothing can be typed.
 async fn next_line(lines: &mut Option<tokio::sync::mpsc::Receiver<String>>) -> Option<String> {
     match lines {
         Some(lines) => lines.recv().await,
@@ -516,15 +517,15 @@ async fn next_line(lines: &mut Option<tokio::sync::mpsc::Receiver<String>>) -> O
 struct Printer {
     /// Whether the last line of a message is open.
     in_message: bool,
-    /// Whether each row of what the agent says begins with [`MARK`].
+    /// Whether each row of the agent's text begins with [`MARK`].
     marks: bool,
-    /// The questions that are open, from the oldest.
+    /// The open questions, oldest first.
     open: Vec<AgentQuestion>,
-    /// The ids of the questions that were shown since the agent last said something.
+    /// The ids of the questions shown since the agent's last text.
     shown: Vec<String>,
 }
 
-/// Stands before what an agent says: muxtap's own lines do not begin so.
+/// The prefix of an agent's text: muxtap's own lines never begin with it.
 const MARK: &str = "| ";
 
 impl Printer {
@@ -541,8 +542,8 @@ impl Printer {
         self.open.first()
     }
 
-    /// Returns whether an answer is for a question that stands before its reader: as the last thing, or, where
-    /// the answer names it, with nothing but questions below.
+    /// Returns whether an answer is for a question that is visible: shown last, or, if the answer
+    /// names it, followed only by questions.
     fn is_shown(&self, id: &str, is_named: bool) -> bool {
         if is_named {
             self.shown.iter().any(|shown| shown == id)
@@ -551,7 +552,7 @@ impl Printer {
         }
     }
 
-    /// Shows an open question once more. Returns whether it is open.
+    /// Shows an open question again. Returns whether it is open.
     fn show(&mut self, id: &str) -> std::result::Result<bool, Failure> {
         let Some(text) = self.open.iter().find(|question| question.id == id).map(asked) else { return Ok(false) };
         self.line(&text)?;
@@ -604,7 +605,7 @@ impl Printer {
         }
     }
 
-    /// Prints a part of what the agent says.
+    /// Prints a part of the agent's text.
     fn said(&mut self, text: &str) -> std::result::Result<(), Failure> {
         if text.is_empty() {
             return Ok(());
@@ -621,12 +622,12 @@ impl Printer {
         output::print(rows)
     }
 
-    /// Returns a text whose rows behind the first are marked as not muxtap's own.
+    /// Returns a text whose rows after the first have the mark of an agent's text.
     fn marked(&self, text: &str) -> String {
         if self.marks { text.replace('\n', &format!("\n{MARK}")) } else { text.to_owned() }
     }
 
-    /// Prints a line that holds the agent's text, or other people's.
+    /// Prints a line that contains text of the agent or of other people.
     fn others(&mut self, text: &str) -> std::result::Result<(), Failure> {
         self.shown.clear();
         self.line(text)
@@ -638,7 +639,7 @@ impl Printer {
     }
 }
 
-/// Returns a question as it is shown: the agent's words are in it, and none of them begins a line.
+/// Formats a question for display; no line begins with the agent's words.
 fn asked(question: &AgentQuestion) -> String {
     let mut text = format!("? {}: {}", question.id, plain::name(&question.title));
     for row in question.detail.iter().flat_map(|detail| detail.split('\n')) {

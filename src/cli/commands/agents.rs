@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agents
-  muxtap agents --watch                          a line whenever one does something else
+  muxtap agents --watch                          print a line for each change of state
   muxtap agents --json | jq -r '.agents[] | select(.state == \"permission\") | .pane'")]
 pub(in crate::cli) struct Agents {
     /// List only agents in these panes; names may contain `*`; repeatable (default: all)
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Agents {
 }
 
 impl Agents {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch
     }
@@ -54,7 +54,7 @@ impl Agents {
             return Ok(0);
         }
         if let Some(error) = &list.rules_error {
-            output::note(&format!("your rules are not in force: {error}"));
+            output::note(&format!("your rules are not in effect: {error}"));
         }
         let mut table = Table::new(&["ID", "PANE", "AGENT", "STATE", "FOR", "ASKS"]);
         for agent in &list.agents {
@@ -71,8 +71,8 @@ impl Agents {
         Ok(0)
     }
 
-    /// Prints a line whenever an agent's state changes. Subscribes first and lists then, so that
-    /// nothing is missed between the two.
+    /// Prints a line whenever an agent's state changes. Subscribes before listing, so no change is
+    /// missed.
     async fn follow(&self, caller: &Caller) -> Outcome {
         let request = EventsRequest {
             panes: join_targets(&self.targets)?,
@@ -108,10 +108,10 @@ impl Agents {
     }
 }
 
-/// The state that the last line of each pane has shown.
+/// The state in the last printed line of each pane.
 type PrintedStates = HashMap<String, (AgentState, u64, Option<u32>)>;
 
-/// Prints a line for an agent, unless the last line of its pane has shown the same.
+/// Prints a line for an agent unless the last line of its pane was the same.
 fn print_if_changed(agent: &AgentInfo, json: bool, printed: &mut PrintedStates) -> Result<(), Failure> {
     let state = (agent.state, agent.since_ms, agent.pid);
     if printed.insert(agent.pane.to_string(), state) == Some(state) {
@@ -129,7 +129,7 @@ fn location(agent: &AgentInfo) -> String {
     output::place(&agent.session, agent.window_index, agent.index)
 }
 
-/// Returns a question in one line: its own lines with marks between them.
+/// Returns a question as one line, with marks between its own lines.
 fn one_line(question: &str) -> String {
     question.lines().collect::<Vec<_>>().join(" ⏎ ")
 }

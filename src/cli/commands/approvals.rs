@@ -22,7 +22,7 @@ use crate::{
 };
 
 const PATH: &str = "/v1/approvals";
-/// Connections that may be lost one after the other before that is an error.
+/// The maximum number of consecutive lost connections; more are an error.
 const LOST_IN_A_ROW: u32 = 3;
 
 /// Approve or deny agents' requests
@@ -32,8 +32,8 @@ const LOST_IN_A_ROW: u32 = 3;
 /// sessions. An approval counts once. While `--watch` runs, agents know that a person can be asked.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap approvals                    what is open
-  muxtap approvals --watch            each question as it comes; answer with y or n
+  muxtap approvals                    list open questions
+  muxtap approvals --watch            show each question as it comes; answer with y or n
   muxtap approvals approve 3fa9c1")]
 pub(in crate::cli) struct ApprovalsArgs {
     /// Show questions as they come, and read `y` or `n` from stdin, for the oldest question or with
@@ -62,7 +62,7 @@ enum ApprovalsCommand {
 }
 
 impl ApprovalsArgs {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch && self.word.is_none()
     }
@@ -80,7 +80,7 @@ impl ApprovalsArgs {
 async fn list(caller: &Caller) -> Outcome {
     let list = match caller.running().await? {
         Some(mut client) => client.get(PATH, &()).await?,
-        // Whoever asks runs in a daemon.
+        // Questions come from processes of a daemon.
         None => ApprovalList::default(),
     };
     if caller.json {
@@ -143,7 +143,7 @@ async fn watch(caller: &Caller) -> Outcome {
                             lists.closed().await;
                         }
                         Err(lost) => {
-                            output::note(&format!("{}; going on with another one", Error::from(lost).message));
+                            output::note(&format!("{}; continuing with another one", Error::from(lost).message));
                             caller.reconnect().await?;
                         }
                     }
@@ -168,12 +168,12 @@ async fn watch(caller: &Caller) -> Outcome {
     }
 }
 
-/// Opens the stream of lists. While it is open agents know that somebody watches.
+/// Opens the stream of lists. While it is open, agents know that a person watches.
 async fn lists(client: Client) -> Result<EventStream> {
     client.events(&format!("{PATH}/events"), &(), None).await
 }
 
-/// Opens the stream of the next daemon. None is started for it: the last one may have been stopped
+/// Opens the stream of the next daemon. Does not start one: the last daemon may have been stopped
 /// on purpose.
 async fn next_lists(caller: &Caller) -> Result<EventStream> {
     let mut failures = 0;
@@ -192,7 +192,7 @@ async fn next_lists(caller: &Caller) -> Result<EventStream> {
             Err(error) => (Err(error), None),
         };
         match opened {
-            // It is stopping: it refused, or accepted nobody any more and then closed its socket.
+            // The daemon is stopping: it rejected this, or stopped accepting and then closed its socket.
             Err(_) if failures < LOST_IN_A_ROW => {
                 failures += 1;
                 if let Some(process) = process {
@@ -203,24 +203,23 @@ async fn next_lists(caller: &Caller) -> Result<EventStream> {
         }
     }
     let folder = caller.paths.dir().display();
-    Err(Error::internal(format!("{folder} cannot be watched for the next daemon; start this anew when one runs")))
+    Err(Error::internal(format!("cannot watch {folder} for the next daemon; start this again when one is running")))
 }
 
 /// The questions that a terminal has shown.
 #[derive(Default)]
 struct Questions {
-    /// Those that are open, oldest first.
+    /// The open questions, oldest first.
     open: Vec<OpenQuestion>,
     shown: BTreeSet<String>,
-    /// Those that were answered here. A list that was sent before may still have them.
+    /// The questions answered here. A list sent earlier may still contain them.
     answered: BTreeSet<String>,
-    /// A question that has ended without an answer from here: the next bare word may have been
-    /// meant for it.
+    /// A question that ended without an answer from here: the next bare word may be meant for it.
     over: Option<String>,
 }
 
 impl Questions {
-    /// Shows the questions that are new, and says which have ended.
+    /// Shows new questions and reports those that have ended.
     fn update(&mut self, list: ApprovalList, json: bool) -> Result<(), Failure> {
         self.open = list.approvals;
         self.open.retain(|question| !self.answered.contains(&question.id));
@@ -246,21 +245,21 @@ impl Questions {
         self.answered.insert(id);
     }
 
-    /// Returns the answer that a line gives, and the question that it is for.
+    /// Parses a line into an answer and its question.
     fn meant(&mut self, line: &str) -> Option<(Verdict, String)> {
         let mut words = line.split_whitespace();
         let word = match words.next()? {
             "y" | "yes" => Verdict::Approved,
             "n" | "no" => Verdict::Denied,
             _ => {
-                output::note("write y or n, and the ID where it is not the oldest question");
+                output::note("expected y or n, with the ID unless it is the oldest question");
                 return None;
             }
         };
         if let Some(id) = words.next() {
             Some((word, id.to_owned()))
         } else if let Some(over) = self.over.take() {
-            output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
+            output::note(&format!("{over} has ended meanwhile; repeat if you mean another question"));
             None
         } else if let Some(oldest) = self.open.first() {
             Some((word, oldest.id.clone()))

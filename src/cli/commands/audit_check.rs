@@ -38,7 +38,7 @@ use crate::{
 /// text was not typed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap audit-check                          asks for the text
+  muxtap audit-check                          prompt for the text
   pass show db | muxtap audit-check --json    was that password typed anywhere?")]
 pub(in crate::cli) struct AuditCheck {
     /// The log file (default: the daemon's)
@@ -67,25 +67,25 @@ impl AuditCheck {
     }
 }
 
-/// Returns the audit log of the daemon that runs, or else of one that is started here and now.
+/// Returns the audit log of the running daemon, else of a daemon that would be started here.
 async fn log_in_force(caller: &Caller) -> Result<PathBuf> {
     let config = config_in_force(caller).await?;
     let value = |key: &str| config.settings.iter().find(|setting| setting.key == key).map(|setting| &setting.value);
     if value("audit") == Some(&Value::Bool(false)) {
-        return Err(Error::not_found("nothing is recorded: `audit` is false; --file names a log of before"));
+        return Err(Error::not_found("no audit log: `audit` is false; use --file for an earlier log"));
     }
     let file = value("audit_file").and_then(Value::as_str).map(PathBuf::from);
-    file.ok_or_else(|| Error::not_found("there is no audit log; --file names one"))
+    file.ok_or_else(|| Error::not_found("no audit log; use --file to name one"))
 }
 
-/// Reads the text that is looked for: one line of a terminal, which does not show it, or else all of stdin.
-/// `Err`: the exit status of the signal that ended it; the terminal shows what is typed again.
+/// Reads the text to search for: one line of a terminal, without echo, or all of stdin. `Err`: the
+/// exit status for the signal that interrupted it; the terminal's echo is restored.
 async fn read_text() -> Result<std::result::Result<Vec<u8>, u8>, Failure> {
     let mut signals = Signals::new()?;
     let is_terminal = io::stdin().is_terminal();
     let mut hidden = None;
     if is_terminal {
-        output::note("the text (it is not shown):");
+        output::note("the text (not shown):");
         hidden = HiddenInput::begin();
     }
     let mut read = tokio::task::spawn_blocking(move || read_stdin(is_terminal));
@@ -120,7 +120,7 @@ fn read_stdin(line: bool) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A terminal that does not show what is typed; it does again when this is dropped.
+/// A terminal without echo; dropping this restores the echo.
 struct HiddenInput(Termios);
 
 impl HiddenInput {
@@ -139,7 +139,7 @@ impl Drop for HiddenInput {
     }
 }
 
-/// Returns the hashes that the log has if this text was typed.
+/// Returns the hashes that the log contains if this text was typed.
 fn hashes(key: &AuditKey, text: &[u8]) -> Vec<String> {
     let line = text.strip_suffix(b"\n").unwrap_or(text);
     let entered = [line, b" Enter"].concat();
@@ -148,7 +148,7 @@ fn hashes(key: &AuditKey, text: &[u8]) -> Vec<String> {
 
 /// Returns the log's entries with one of these hashes, the oldest first.
 fn find(log: &Path, hashes: &[String]) -> Result<Vec<Value>> {
-    // The newest first, and all before one is read: a log that is turned meanwhile loses none.
+    // Opens all files before reading any, newest first: a rotation in the meantime loses none.
     let mut files = Vec::new();
     let mut opened = HashSet::new();
     for path in log_files(log).into_iter().rev() {

@@ -34,8 +34,8 @@ use crate::{
     args_conflicts_with_subcommands = true,
     after_long_help = "Examples:
   muxtap bridge                                  http://127.0.0.1:3341
-  muxtap bridge --https                          https://localhost:3341, with a certificate made here
-  muxtap bridge --token                          clients must send a token; the path of its file is printed
+  muxtap bridge --https                          https://localhost:3341, with a created certificate
+  muxtap bridge --token                          require a token from clients; print its file's path
   muxtap bridge trust                            how to make browsers accept that certificate
   TMUX_BRIDGE_MODE=stub PORT=4000 muxtap bridge  no tmux, sessions in memory
 
@@ -43,7 +43,7 @@ Environment:
   HOST, PORT                      where it listens (127.0.0.1, with TLS localhost; 3341)
   TMUX_BRIDGE_MODE                tmux or stub (tmux)
   TMUX_BRIDGE_TOKEN               what clients must send as `Authorization: Bearer TOKEN` (none)
-  ALLOWED_ORIGINS                 pages that may ask, separated by commas
+  ALLOWED_ORIGINS                 origins of pages that may call, separated by commas
   TMUX_BRIDGE_SOCKET_DIR, TMUX_BRIDGE_SOCKET_PATH
                                   tmux's socket ($TMPDIR/pi-for-excel-tmux-bridge/tmux.sock)
   TMUX_BRIDGE_COMMAND_TIMEOUT_MS  how long tmux may take for a command (10000)
@@ -95,7 +95,7 @@ impl Bridge {
                 Err(wrong) => return Ok(refused(&wrong)),
             };
         let mut common = config::Settings::load(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
-        // The daemon's audit log has one writer, who also rotates it.
+        // The daemon's audit log has one writer, which also rotates it.
         common.audit = common.audit.map(|audit| own_file(&audit));
         descriptors::prepare();
         log::to_stderr(&common.log_level)?;
@@ -105,13 +105,13 @@ impl Bridge {
             .build()
             .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
         let served = runtime.block_on(muxtap_bridge::serve(&settings, options(&common), || audit(&common)));
-        // A task that hangs in the kernel must not keep the bridge.
+        // A task that hangs in the kernel must not keep the bridge alive.
         runtime.shutdown_background();
         Ok(served.map_or_else(|why| refused(&why), |()| 0))
     }
 }
 
-/// Returns what the user chose for an engine, but for its audit log.
+/// Returns the engine's settings except its audit log.
 fn options(common: &config::Settings) -> Options {
     Options {
         program: Program { tmux: common.tmux.clone(), own: common.own_tmux, ..Program::default() },
@@ -130,7 +130,7 @@ fn own_file(path: &Path) -> PathBuf {
     path.with_file_name(name.unwrap_or_default())
 }
 
-/// Prints why the bridge does not run, in the contract's words alone.
+/// Prints why the bridge does not run, only in the contract's words.
 fn refused(why: &str) -> u8 {
     output::line_on_stderr(why);
     EXIT_ERROR

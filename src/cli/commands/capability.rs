@@ -1,4 +1,4 @@
-//! `capability`: requests of the tmux capability on stdin, answers on stdout.
+//! `capability`: requests of the tmux capability on stdin, responses on stdout.
 
 use std::io::{BufRead as _, stdin};
 
@@ -42,7 +42,7 @@ pub(in crate::cli) struct CapabilityArgs {
     history_limit: u32,
 }
 
-/// Lines that are read ahead.
+/// The number of lines read ahead.
 const AHEAD: usize = 64;
 
 impl CapabilityArgs {
@@ -56,7 +56,7 @@ impl CapabilityArgs {
         };
         let container = self.container.or_else(|| std::env::var(CONTAINER_VARIABLE).ok());
         let settings = CapabilitySettings {
-            // The connection names the server by itself.
+            // The connection itself selects the server.
             socket: None,
             container: container.filter(|name| !named && !name.is_empty()),
             session: Some(self.session),
@@ -67,7 +67,7 @@ impl CapabilityArgs {
         let mut daemon = Daemon { caller, named, client: None };
         daemon.client().await?;
         let (lines, mut requests) = mpsc::channel(AHEAD);
-        // A thread of its own: a read of stdin cannot be cancelled.
+        // A separate thread: a read of stdin cannot be cancelled.
         std::thread::spawn(move || {
             for line in stdin().lock().split(b'\n') {
                 if lines.blocking_send(line).is_err() {
@@ -82,7 +82,7 @@ impl CapabilityArgs {
             }
             let answer = match std::str::from_utf8(&line) {
                 Ok(line) => daemon.ask(&path, &body(line)).await,
-                Err(_) => Err(Error::invalid("The request is not UTF-8")),
+                Err(_) => Err(Error::invalid("The request is not valid UTF-8")),
             };
             output::print_json(&answer.unwrap_or_else(CapabilityAnswer::from))?;
         }
@@ -90,7 +90,7 @@ impl CapabilityArgs {
     }
 }
 
-/// The daemon, which may be another one for each line.
+/// The daemon, possibly a different one for each line.
 struct Daemon<'a> {
     caller: &'a Caller,
     /// Whether the command line names a server.
@@ -117,14 +117,15 @@ impl Daemon<'_> {
     async fn ask(&mut self, path: &str, body: &Value) -> Result<CapabilityAnswer, Error> {
         let answer = self.client().await?.post(path, body).await;
         if answer.is_err() {
-            // The next line has a connection of its own.
+            // The next line gets its own connection.
             self.client = None;
         }
         answer
     }
 }
 
-/// Returns what is sent for a line: an object as it is, anything else as a text for the daemon to read or refuse.
+/// Returns the request body for a line: an object unchanged, anything else as a string for the
+/// daemon to parse or reject.
 fn body(line: &str) -> Value {
     match serde_json::from_str(line) {
         Ok(Value::Object(fields)) => Value::Object(fields),
@@ -134,5 +135,5 @@ fn body(line: &str) -> Value {
 
 fn absolute(dir: &str) -> Result<String, Error> {
     let path = std::path::absolute(dir).map_err(|error| Error::invalid(format!("--cwd {dir}: {error}")))?;
-    path.into_os_string().into_string().map_err(|_| Error::invalid(format!("--cwd {dir}: not UTF-8")))
+    path.into_os_string().into_string().map_err(|_| Error::invalid(format!("--cwd {dir}: not valid UTF-8")))
 }

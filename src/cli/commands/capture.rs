@@ -53,7 +53,7 @@ pub(in crate::cli) struct CapturePane {
 }
 
 impl CapturePane {
-    /// Returns what the words of a plain command line say.
+    /// Parses the words of a plain command line.
     pub(in crate::cli) fn plain(words: &mut Words) -> Self {
         Self {
             target: words.value('t'),

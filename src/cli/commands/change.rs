@@ -43,8 +43,8 @@ pub(in crate::cli) struct KillSession {
 /// Restart a pane's program, or start another one
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap respawn-pane -t %3                      what ran before, in a pane that has ended
-  muxtap respawn-pane -k -t %3 -- make test      end what runs, then this")]
+  muxtap respawn-pane -t %3                      run the previous command again in an ended pane
+  muxtap respawn-pane -k -t %3 -- make test      end the running program first")]
 pub(in crate::cli) struct RespawnPane {
     /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
@@ -174,7 +174,7 @@ pub(in crate::cli) struct SelectWindow {
     group(ArgGroup::new("which").args(["target", "left", "right", "up", "down", "last"])),
     after_long_help = "Examples:
   muxtap select-pane -t work:1.2
-  muxtap select-pane -t %3 -T 'the build'        its title, and no other active pane
+  muxtap select-pane -t %3 -T 'the build'        set the title; keep the active pane
   muxtap select-pane -L"
 )]
 pub(in crate::cli) struct SelectPane {
@@ -236,7 +236,7 @@ impl KillSession {
 
 impl RespawnPane {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // The directory stays the pane's own, as in tmux.
+        // The pane keeps its directory, as in tmux.
         let respawn =
             RespawnRequest { kill: self.kill, spawn: self.spawn.request(false, caller.place(self.target.as_deref()))? };
         let change = PatchRequest { respawn: Some(respawn), ..PatchRequest::default() };
@@ -314,13 +314,13 @@ impl SelectPane {
             (self.last, ".!"),
         ];
         let target = self.target.or_else(|| named_place(&place));
-        // As in tmux: a title is given, or the pane selected.
+        // As in tmux: either sets the title, or selects the pane.
         let change = PatchRequest { select: self.title.is_none(), name: self.title, ..PatchRequest::default() };
         patch(caller, "panes", target, &change).await
     }
 }
 
-/// Returns the target that a flag stands for.
+/// Returns the target that a flag means.
 fn named_place(flags: &[(bool, &str)]) -> Option<String> {
     flags.iter().find(|(given, _)| *given).map(|(_, place)| (*place).to_owned())
 }

@@ -24,7 +24,7 @@ pub(in crate::cli) struct Completions {
 }
 
 impl Completions {
-    /// Prints them: a script that asks the program, else one of this tree of commands.
+    /// Prints a script that queries the program, else a static one from the argument tree.
     pub(in crate::cli) fn run(self, mut tree: clap::Command) -> Outcome {
         if let Some(script) = complete::script(self.shell) {
             output::print_raw(script)?;

@@ -40,8 +40,8 @@ pub(in crate::cli) struct Spawn {
 }
 
 impl Spawn {
-    /// Builds the request. Where no directory was named and `here` is set, the caller's is used. `place`: where it may
-    /// go.
+    /// Builds the request. Without a named directory, `here` selects the caller's. `place`: where the
+    /// new pane may be.
     pub(super) fn request(self, here: bool, place: Place) -> Result<SpawnRequest> {
         let cwd = match self.cwd {
             Some(dir) if place == Place::PerhapsElsewhere => Some(dir),
@@ -63,14 +63,14 @@ impl Spawn {
 
 fn absolute(dir: &str) -> Result<String> {
     let path = std::path::absolute(dir).map_err(|error| Error::invalid(format!("-c {dir}: {error}")))?;
-    // tmux would run the command elsewhere, without a word.
+    // tmux would silently run the command in another directory.
     let is_there = path.metadata().is_ok_and(|found| found.is_dir());
     if !is_there {
         return Err(Error::invalid(format!("-c {dir}: no such directory")));
     }
     path.into_os_string()
         .into_string()
-        .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not UTF-8")))
+        .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not valid UTF-8")))
 }
 
 /// Create a session; print its pane's id
@@ -205,7 +205,7 @@ impl NewWindow {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let target = caller.target(self.target)?;
         if is_number(&target) {
-            // `-t 1` of tmux's `new-window` is the index of the window that is made.
+            // In tmux's `new-window`, `-t 1` is the new window's index.
             return Err(Error::bare_number(&target, &[format!(":{target}"), format!("{target}:")]).into());
         }
         let place = caller.place(Some(&target));
@@ -259,7 +259,7 @@ struct Printed {
 }
 
 impl Printed {
-    /// Prints what was made. `place`: the format of `-P` alone.
+    /// Prints the created pane. `place`: the format of `-P` without `-F`.
     async fn print(self, caller: &Caller, client: &mut Client, created: &CreatedAnswer, place: &str) -> Outcome {
         let Some(format) = self.format.or_else(|| self.place.then(|| place.to_owned())).filter(|_| !caller.json) else {
             if caller.json {
@@ -272,7 +272,7 @@ impl Printed {
         let path = format!("{}/format", path_of("panes", &created.pane.to_string()));
         let answer = client.get::<FormatAnswer>(&path, &format_query(&format)).await;
         let answer = answer.map_err(|mut error| {
-            error.message = format!("pane {} was made; of it tmux says: {}", shown(created.pane), error.message);
+            error.message = format!("pane {} was created, but not printed: {}", shown(created.pane), error.message);
             error
         })?;
         output::print(format!("{}\n", answer.lines.join("\n")))?;
@@ -280,5 +280,5 @@ impl Printed {
     }
 }
 
-/// The place of a pane, as tmux prints it.
+/// A pane's place, as tmux prints it.
 const PANE_PLACE: &str = "#{session_name}:#{window_index}.#{pane_index}";

@@ -21,7 +21,7 @@ use crate::{
     daemon::{self, start},
 };
 
-/// How long a daemon may take to end.
+/// How long a daemon may take to exit.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Run the daemon in the foreground
@@ -32,15 +32,15 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap serve
-  muxtap serve --http 127.0.0.1:7717          and over TCP, for whoever knows the token
-  muxtap serve --http 0.0.0.0:7717 --tls      for other machines, too
+  muxtap serve --http 127.0.0.1:7717          also on TCP, for callers with the token
+  muxtap serve --http 0.0.0.0:7717 --tls      also for other machines
   MUXTAP_LOG=debug muxtap serve --tmux /opt/tmux/bin/tmux
 
 Environment:
   MUXTAP_SOCKET   the daemon's socket (default: $XDG_RUNTIME_DIR/muxtap/muxtap.sock, else
-                  /tmp/muxtap-UID/muxtap.sock); the log then stands next to it
+                  /tmp/muxtap-UID/muxtap.sock); if set, the log is next to it
   MUXTAP_CONFIG   the configuration file, as --config
-  MUXTAP_LOG      what is logged, as --log-level; the other flags are named alike
+  MUXTAP_LOG      the log level, as --log-level; the other flags have variables, too
                   (MUXTAP_TMUX, MUXTAP_HTTP, MUXTAP_READ_ONLY ...)")]
 pub(in crate::cli) struct Serve {
     /// Started by a command that waits for `ready`
@@ -89,7 +89,7 @@ pub(in crate::cli) struct SettingFlags {
     /// Tiers that callers may use: read, input, create, kill [default: all]
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     allow: Option<Vec<String>>,
-    /// Tiers that callers may not use
+    /// Tiers denied to callers
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     deny: Option<Vec<String>>,
     /// Allow callers only to read
@@ -203,7 +203,7 @@ pub(in crate::cli) struct Config {}
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   curl -H \"Authorization: Bearer $(muxtap token)\" http://127.0.0.1:7717/v1/status
-  muxtap token --new      callers that know the old one are refused from now on")]
+  muxtap token --new      reject callers with the old token from now on")]
 pub(in crate::cli) struct TokenArgs {
     /// Create a new token first
     #[arg(long)]
@@ -217,7 +217,7 @@ pub(in crate::cli) struct TokenArgs {
 #[command(after_long_help = "Examples:
   muxtap status
   muxtap status --json | jq .servers
-  muxtap status --watch                          as it is, until Ctrl-C")]
+  muxtap status --watch                          keep updating, until Ctrl-C")]
 pub(in crate::cli) struct Status {
     /// Keep updating
     #[arg(short, long)]
@@ -263,7 +263,7 @@ impl Config {
     }
 }
 
-/// Returns the settings of the daemon that runs; where none does, of the one that would be started here and now.
+/// Returns the settings of the running daemon, else of a daemon that would be started here.
 pub(super) async fn config_in_force(caller: &Caller) -> Result<ConfigAnswer> {
     match caller.running().await? {
         Some(mut client) => client.get("/v1/config", &()).await,
@@ -283,7 +283,7 @@ fn shown(value: &serde_json::Value) -> String {
 impl TokenArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let file = match caller.running().await? {
-            // The daemon may use another file than the one that would be found here.
+            // The daemon may use a file other than the one found here.
             Some(mut client) => {
                 let config: ConfigAnswer = client.get("/v1/config", &()).await?;
                 let file = config.settings.into_iter().find(|setting| setting.key == "token_file");
@@ -309,7 +309,7 @@ impl TokenArgs {
 }
 
 impl Status {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch
     }
@@ -376,14 +376,13 @@ fn servers(servers: &[ServerStatus]) -> String {
 
 impl Stop {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // Locked until the daemon has gone: commands that want a new one in the meantime wait here
-        // too.
+        // Locked until the daemon has exited: other commands that need a new daemon also wait here.
         let _start_lock = start::lock_start(&caller.paths)?;
         let Some(mut client) = caller.running().await? else {
             if caller.json {
                 output::print_json(&DoneAnswer { ok: true })?;
             } else {
-                output::note("no daemon runs");
+                output::note("no daemon is running");
             }
             return Ok(0);
         };
@@ -403,9 +402,9 @@ impl Stop {
             Ok(Err(error)) => return Err(Error::internal(error.to_string()).into()),
             Err(_) => {
                 let limit = STOP_LIMIT.as_secs();
-                let message = format!("the daemon was told to stop, but has not ended in {limit} s");
+                let message = format!("timeout: the daemon has not exited in {limit} s after the request to stop");
                 output::report(&Error::new(ErrorCode::Timeout, message), caller.json);
-                // The thread that waits for the lock would hold up an orderly end.
+                // The thread that waits for the lock would delay a normal exit.
                 std::process::exit(i32::from(EXIT_TIMEOUT));
             }
         }

@@ -1,4 +1,4 @@
-//! `demo`: the main job, visibly, with a tmux server and a daemon of its own.
+//! `demo`: demonstrates waits with a private tmux server and daemon.
 
 use std::{
     collections::BTreeMap,
@@ -39,9 +39,9 @@ use crate::{
 const SESSION: &str = "demo";
 /// How long the demo may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long `tmux kill-server` may take (F32), then the server, then the daemon, until they are killed.
+/// How long `tmux kill-server` (F32), then the server, then the daemon may take before each is killed.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// The longest directory for temporary files in which a socket's path is short enough.
+/// The maximum length of a temporary directory's path; beyond it a socket's path is too long.
 const LONGEST_DIR: usize = 60;
 
 /// Demonstrate waits with three builds in panes
@@ -90,19 +90,18 @@ const BUILDS: [Build; 3] = [
 ];
 
 impl Build {
-    /// Returns a shell script that takes its steps with pauses in between and ends with a line that
-    /// says when it was written.
+    /// Returns a shell script that runs the steps with pauses and ends with a line that contains the
+    /// time of writing.
     fn script(&self, random: &mut Random) -> String {
         let mut script = String::new();
         let count = self.steps.len();
         for (number, step) in self.steps.iter().enumerate() {
-            // Writing to a String cannot fail; here and below.
+            // Writing to a String cannot fail; also below.
             let _ = writeln!(script, "sleep 0.{:03}; echo '[{}/{count}] {step}'", 250 + random.below(500), number + 1);
         }
         let (word, status) = if self.fails { ("FAILED", 2) } else { ("DONE", 0) };
         let mark = format!("{word} {}", self.name);
-        // The clock is read by the program that prints. Before macOS 14 its `date` knew no
-        // nanoseconds.
+        // The printing program reads the clock. Before macOS 14 `date` had no nanoseconds.
         let _ = writeln!(
             script,
             "case $(date +%N) in *N*) perl -MTime::HiRes=time -e 'printf \"{mark} %.0f\\n\", time * 1e9';; *) date \
@@ -112,7 +111,7 @@ impl Build {
     }
 }
 
-/// A random number generator whose numbers only have to differ from run to run.
+/// A random number generator whose numbers only need to differ between runs.
 struct Random(u64);
 
 impl Random {
@@ -132,7 +131,7 @@ fn nanoseconds_now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos())
 }
 
-/// A directory with all that the demo starts and writes, removed on drop.
+/// A directory for everything that the demo starts and writes, removed on drop.
 struct PrivateDir(PathBuf);
 
 impl PrivateDir {
@@ -140,7 +139,7 @@ impl PrivateDir {
         let temp = Some(env::temp_dir()).filter(|dir| dir.as_os_str().len() <= LONGEST_DIR);
         let dir = temp.unwrap_or_else(|| "/tmp".into()).join(format!("muxtap-demo-{}", std::process::id()));
         let failed =
-            |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot make {}: {error}", dir.display()));
+            |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot create {}: {error}", dir.display()));
         DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
         let made = Self(dir.clone());
         for file in [made.config(), made.agents()] {
@@ -170,13 +169,13 @@ impl Drop for PrivateDir {
 
 impl Demo {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // Before anything is there to be left behind. They stay in force to the end.
+        // Before anything is created that could be left behind; in effect until the end.
         let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
         let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = signals else {
             return Err(Error::internal("cannot listen for signals").into());
         };
         let settings = Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None);
-        // Of the user's settings only where tmux is; what is wrong with the others is none of the demo's business.
+        // Of the user's settings only the tmux program is used; errors in the others do not matter.
         let tmux = settings.map_or_else(|_| super::doctor::named_program(), |settings| settings.tmux);
         let dir = PrivateDir::new()?;
         let caller = caller.with_private(Paths::in_dir(&dir.0), dir.tmux_socket());
@@ -190,7 +189,7 @@ impl Demo {
             ],
         )?;
         let shown = async {
-            // Not to be interrupted half way: a server that is about to begin could not be ended.
+            // Must not be interrupted: a server that is starting could not be ended.
             let panes = in_time(begin(&caller, &dir.0)).await?;
             tokio::select! {
                 shown = in_time(show(&caller, &panes, self.color)) => shown,
@@ -200,7 +199,7 @@ impl Demo {
             }
         };
         let shown = shown.await;
-        // The daemon first: it would look for a server that has gone.
+        // The daemon first: it would search for the ended server.
         end_daemon(daemon).await;
         end_server(tmux.as_os_str(), &caller.server).await;
         shown
@@ -209,21 +208,21 @@ impl Demo {
 
 /// Connects to the demo's own daemon.
 async fn connect(caller: &Caller) -> Result<Client> {
-    caller.running().await?.ok_or_else(|| Error::internal("the demo's own daemon has gone"))
+    caller.running().await?.ok_or_else(|| Error::internal("the demo's own daemon has exited"))
 }
 
 async fn in_time<T>(shown: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(LIMIT, shown).await.unwrap_or_else(|_| {
-        let message = format!("the demo is not over after {} s", LIMIT.as_secs());
+        let message = format!("timeout: the demo did not finish in {} s", LIMIT.as_secs());
         Err(Error::new(ErrorCode::Timeout, message).into())
     })
 }
 
-/// Says what is to be seen, and starts the builds; returns their panes.
+/// Prints an introduction and starts the builds; returns their panes.
 async fn begin(caller: &Caller, home: &Path) -> Result<Vec<PaneId>, Failure> {
     if !caller.json {
         output::print(format!(
-            "Three builds in three panes of a private tmux server ({}).\nEach has a wait of its own; nothing \
+            "Three builds in three panes of a private tmux server ({}).\nEach has its own wait; nothing \
              polls.\n\n",
             caller.server.display()
         ))?;
@@ -266,7 +265,7 @@ async fn start_builds(caller: &Caller, home: &Path) -> Result<Vec<PaneId>> {
         let created: CreatedAnswer = if panes.is_empty() {
             let mut caller_env: BTreeMap<_, _> =
                 whole_environment().into_iter().filter(|(name, _)| !name.starts_with("TMUX")).collect();
-            // The server reads no configuration of the user's, and its panes run no shell of theirs.
+            // The server reads no user configuration, and its panes run no user shell.
             let home = home.display().to_string();
             let of_its_own = [("HOME", home.clone()), ("XDG_CONFIG_HOME", home), ("SHELL", "/bin/sh".into())];
             caller_env.extend(of_its_own.map(|(name, value)| (name.to_owned(), value)));
@@ -346,7 +345,7 @@ async fn wait(caller: &Caller, pane: PaneId, build: &Build) -> Result<WaitResult
         panes: vec![pane.to_string()],
         patterns: vec![format!(r"^DONE {} (\d+)", build.name)],
         fail: vec![format!(r"^FAILED {} (\d+)", build.name)],
-        // The build began before the wait; what it has printed by now counts.
+        // The build began before the wait; its output so far counts.
         since: Some("start".to_owned()),
         timeout_ms: Some(LIMIT.as_millis() as u64),
         ..WaitRequest::default()
@@ -376,11 +375,11 @@ fn summary(results: &[WaitResult], took: Duration) -> String {
         let (mark, what) = match result.outcome {
             WaitOutcome::Matched => (if plain { "ok " } else { "✓" }, "done"),
             WaitOutcome::Failed => (if plain { "no " } else { "✗" }, "failed (as planned)"),
-            _ => ("?", "neither done nor failed"),
+            _ => ("?", "no result"),
         };
         let latency = result
             .latency_ms
-            .map_or_else(String::new, |ms| format!("the wait's answer was here {ms:.2} ms after the pane wrote it"));
+            .map_or_else(String::new, |ms| format!("the wait returned {ms:.2} ms after the pane wrote it"));
         let _ = writeln!(text, "{mark} {:<7} {what:<20} {latency}", result.name);
     }
     let _ = writeln!(
@@ -391,9 +390,9 @@ fn summary(results: &[WaitResult], took: Duration) -> String {
     text
 }
 
-/// Ends the private tmux server, if it runs, and returns when it has gone.
+/// Ends the private tmux server, if running, and returns when it has exited.
 async fn end_server(tmux: &OsStr, socket: &Path) {
-    // Before it is told to end: afterwards its socket tells nothing.
+    // Before the request to end: afterwards the socket no longer leads to the process.
     let process = server_of(socket).map(|server| server.pid);
     let ends = process.and_then(death::watch);
     let mut kill = tokio::process::Command::new(tmux);
@@ -405,9 +404,9 @@ async fn end_server(tmux: &OsStr, socket: &Path) {
     }
 }
 
-/// Ends the private daemon, and returns when it has gone.
+/// Ends the private daemon, and returns when it has exited.
 async fn end_daemon(mut daemon: Child) {
-    // It has not been waited for, so the number is still its own.
+    // The process has not been reaped, so its id is still valid.
     let process = Some(daemon.id());
     kill_with(process, Signal::TERM);
     let mut gone = tokio::task::spawn_blocking(move || daemon.wait());
@@ -436,7 +435,7 @@ mod tests {
     #[test]
     fn the_scripts_end_with_a_time_and_a_status() {
         for build in &BUILDS {
-            // Not the pauses: the test is about what is printed.
+            // Without the pauses: the test checks the output.
             let script = build.script(&mut Random(7)).replace("sleep 0.", "true 0.");
             let output = std::process::Command::new("sh").arg("-c").arg(&script).output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();

@@ -85,7 +85,7 @@ impl Doctor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let settings = Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None);
         let program = settings.as_ref().map_or_else(
-            // A daemon would not start with them; what else there is can be said all the same.
+            // A daemon would not start with them; the other checks are still possible.
             |_| Program { tmux: named_program(), ..Program::default() },
             |settings| Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
         );
@@ -120,17 +120,17 @@ fn render(report: &Report) -> String {
             Status::Warning => "note   ",
             Status::Problem => "PROBLEM",
         };
-        // Writing to a String cannot fail; here and below.
+        // Writing to a String cannot fail; also below.
         let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, plain::name(&check.message));
         if let Some(fix) = &check.fix {
             let _ = writeln!(text, "{:24}-> {}", "", plain::name(fix));
         }
     }
-    text.push_str(if report.ok { "\nmuxtap is ready.\n" } else { "\nFix what is marked PROBLEM, then ask again.\n" });
+    text.push_str(if report.ok { "\nmuxtap is ready.\n" } else { "\nFix each PROBLEM, then run doctor again.\n" });
     text
 }
 
-/// Returns the tmux program that this process's environment names, whatever a file says.
+/// Returns the tmux program that this process's environment names, ignoring configuration files.
 pub(super) fn named_program() -> std::path::PathBuf {
     env::var_os("MUXTAP_TMUX").filter(|program| !program.is_empty()).unwrap_or_else(|| "tmux".into()).into()
 }
@@ -141,9 +141,9 @@ fn socket_directory(caller: &Caller) -> Check {
     match caller.paths.check() {
         Ok(()) => Check::ok(NAME, socket.to_string()),
         Err(error) if error.code == ErrorCode::NotFound => {
-            Check::ok(NAME, format!("{socket} (its directory is made when the daemon starts)"))
+            Check::ok(NAME, format!("{socket} (the daemon creates its directory)"))
         }
-        Err(error) => Check::problem(NAME, error.message, "or set MUXTAP_SOCKET to a path in a directory of yours"),
+        Err(error) => Check::problem(NAME, error.message, "or set MUXTAP_SOCKET to a path in your own directory"),
     }
 }
 
@@ -157,12 +157,12 @@ fn log(caller: &Caller) -> Check {
         Err(error) => Check::warning(
             NAME,
             format!("{} cannot be written: {}: {error}", log.display(), existing.display()),
-            "the daemon runs without a log; set XDG_STATE_HOME to a directory of yours to have one",
+            "the daemon runs without a log; to have one, set XDG_STATE_HOME to your own directory",
         ),
     }
 }
 
-/// Checks the user's rules of agents, as a daemon that is started here and now would read them.
+/// Checks the user's rules for agents, as a daemon started now would read them.
 fn agent_rules(settings: Result<&Settings, &Error>) -> Option<Check> {
     const NAME: &str = "agents";
     let settings = match settings {
@@ -179,12 +179,12 @@ fn agent_rules(settings: Result<&Settings, &Error>) -> Option<Check> {
             Some(Check::problem(NAME, error.message, "correct it; the daemon does not start with it"))
         }
         Err(error) => {
-            Some(Check::warning(NAME, error.message, "correct it, then muxtap stop: the next command starts with it"))
+            Some(Check::warning(NAME, error.message, "correct it, then muxtap stop: the next daemon reads it"))
         }
     }
 }
 
-/// Checks whether each other host can be reached, as the daemon that runs would, else as one that is started here.
+/// Checks whether each remote host can be reached: from the running daemon, else as a daemon started here would.
 async fn hosts(caller: &Caller, settings: Result<&Settings, &Error>) -> Vec<Check> {
     const NAME: &str = "host";
     let hosts = if let Ok(Some(mut client)) = caller.running().await {
@@ -205,16 +205,16 @@ async fn hosts(caller: &Caller, settings: Result<&Settings, &Error>) -> Vec<Chec
         let name = host.name;
         let unused = host.peer.as_ref().filter(|peer| peer.state == PeerState::Absent && host.error.is_none());
         if let Some(why) = unused.and_then(|peer| peer.error.as_ref()) {
-            return Check::ok(NAME, format!("{name}, by {}; muxtap there: {why}", host.command));
+            return Check::ok(NAME, format!("{name}, with {}; its muxtap: {why}", host.command));
         }
         let peer = host.peer.filter(|peer| peer.state == PeerState::Connected).and_then(|peer| peer.version);
         match (host.state, host.error) {
             _ if peer.is_some() => {
-                Check::ok(NAME, format!("{name}, by its muxtap {}: {}", peer.unwrap_or_default(), host.command))
+                Check::ok(NAME, format!("{name}, with its muxtap {}: {}", peer.unwrap_or_default(), host.command))
             }
-            (HostState::Down, Some(error)) => Check::warning(NAME, error, "this host alone is out of reach"),
+            (HostState::Down, Some(error)) => Check::warning(NAME, error, "only this host is unreachable"),
             (_, Some(note)) => Check::ok(NAME, format!("{name}: {note}")),
-            _ => Check::ok(NAME, format!("{name}, by {}", host.command)),
+            _ => Check::ok(NAME, format!("{name}, with {}", host.command)),
         }
     };
     hosts.into_iter().map(check).collect()
@@ -228,30 +228,28 @@ fn captures(status: &StatusAnswer) -> Vec<Check> {
 
 fn captures_of(version: &str) -> Option<Check> {
     const NAME: &str = "captures";
-    const FIX: &str = "nothing is wrong: a capture takes a little longer; a later muxtap may follow this version";
+    const FIX: &str = "no problem: a capture takes a little longer; a later muxtap may follow this version";
     let proof = Rules::for_version(Version::parse(version.as_bytes()).ok()?).proof();
     let text = format!("of tmux {version} come from");
     Some(match proof {
-        Proof::Compared => Check::ok(NAME, format!("{text} memory, as compared with this version")),
-        Proof::ByChanges => {
-            Check::ok(NAME, format!("{text} memory: its screens are those of a version that was compared"))
-        }
+        Proof::Compared => Check::ok(NAME, format!("{text} memory, tested against this version")),
+        Proof::ByChanges => Check::ok(NAME, format!("{text} memory: its screens equal those of a tested version")),
         Proof::None => {
             Check::warning(NAME, format!("{text} tmux: screens of this version are not followed in memory"), FIX)
         }
     })
 }
 
-/// Compares every pane of the tmux server that is meant, with its history and its colours.
+/// Compares every pane of the selected tmux server, with history and colors.
 async fn screens(caller: &Caller) -> Vec<Check> {
     const NAME: &str = "screens";
-    const FIX: &str = "muxtap reads it anew from tmux now; if it differs again, report what the pane ran";
+    const FIX: &str = "muxtap reads it from tmux again; if it differs again, report what ran in the pane";
     let request =
         CaptureRequest { start: Some("-".to_owned()), escapes: true, verify: true, ..CaptureRequest::default() };
     let problem = |error: Error| vec![Check::problem(NAME, error.message, "see the log")];
     let mut client = match caller.running().await {
         Ok(Some(client)) => client,
-        Ok(None) => return vec![Check::ok(NAME, "no daemon runs, so there is nothing in memory")],
+        Ok(None) => return vec![Check::ok(NAME, "no daemon is running, so nothing is in memory")],
         Err(error) => return problem(error),
     };
     let list: PaneList = match client.get("/v1/panes", &()).await {
@@ -270,10 +268,10 @@ async fn screens(caller: &Caller) -> Vec<Check> {
                 checks.push(Check::problem(NAME, message, FIX));
             }
             Ok(_) => same += 1,
-            Err(error) => checks.push(Check::warning(NAME, error.message, "tmux answers captures of this pane")),
+            Err(error) => checks.push(Check::warning(NAME, error.message, "captures of this pane come from tmux")),
         }
     }
-    checks.push(Check::ok(NAME, format!("{same} of {} are as tmux has them", same + checks.len())));
+    checks.push(Check::ok(NAME, format!("{same} of {} match tmux", same + checks.len())));
     checks
 }
 
@@ -285,7 +283,7 @@ mod tests {
     fn a_version_says_where_its_captures_come_from() {
         let check = |version| captures_of(version).map(|check| (check.status, check.message));
         let (status, message) = check("3.3a").unwrap();
-        assert_eq!((status, message.contains("memory, as compared")), (Status::Ok, true), "{message}");
+        assert_eq!((status, message.contains("memory, tested")), (Status::Ok, true), "{message}");
         assert_eq!(check("3.5").unwrap().0, Status::Ok);
         let (status, message) = check("99.1").unwrap();
         assert_eq!((status, message.contains("from tmux")), (Status::Warning, true), "{message}");
@@ -298,8 +296,8 @@ mod tests {
         let text = render(&Report { ok: false, checks });
         assert_eq!(
             text,
-            "ok       tmux           fine\nPROBLEM  socket         bad\n                        -> do this\n\nFix what \
-             is marked PROBLEM, then ask again.\n"
+            "ok       tmux           fine\nPROBLEM  socket         bad\n                        -> do this\n\nFix each \
+             PROBLEM, then run doctor again.\n"
         );
     }
 }

@@ -19,7 +19,7 @@ use crate::api::DoneAnswer;
 #[command(after_long_help = "Examples:
   muxtap group set web %3 %4 'front-*'
   muxtap send-keys -t %web 'git pull' Enter
-  muxtap group set web %3 %4 --synchronize       what a person types goes to both, too")]
+  muxtap group set web %3 %4 --synchronize       also send a person's typing to both")]
 pub(in crate::cli) struct GroupArgs {
     #[command(subcommand)]
     word: GroupCommand,

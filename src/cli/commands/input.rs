@@ -29,7 +29,7 @@ const STDIN: &str = "-";
 #[command(after_long_help = "Examples:
   muxtap send-keys -t %0 'make test' Enter
   muxtap send-keys -t work:1 C-c
-  muxtap send-keys -t %0 --submit 'explain this function'    for programs that take a burst for a paste
+  muxtap send-keys -t %0 --submit 'explain this function'    for programs that treat a burst as a paste
   muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
 pub(in crate::cli) struct SendKeys {
     /// The pane (default: the caller's); `*` in a name selects all matching panes, `%NAME` all
@@ -54,7 +54,7 @@ pub(in crate::cli) struct SendKeys {
 }
 
 impl SendKeys {
-    /// Returns what the words of a plain command line say. `None`: it may be more than one request, or reads stdin.
+    /// Parses the words of a plain command line. `None`: it may need several requests, or reads stdin.
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
         let flags = [words.has('l'), words.has_long("literal"), words.has('H'), words.has_long("hex")];
         let [l, literal, h, hex] = flags;
@@ -89,7 +89,7 @@ impl SendKeys {
         for target in targets {
             match client.post(&path_of_input(&target)?, &request).await {
                 Ok(answer) => _ = self.print(caller, &answer)?,
-                // The other panes of a pattern have theirs typed all the same.
+                // The other panes of the pattern still get the input.
                 Err(error) if several => {
                     output::note(&format!("{target}: {error}"));
                     status = EXIT_ERROR;
@@ -107,7 +107,7 @@ impl SendKeys {
             return Ok(InputRequest { hex: Some(keys.join(" ")), ..request });
         }
         if !literal && !paste {
-            // `--submit` alone presses Enter on what stands there already.
+            // `--submit` alone presses Enter on the text already typed.
             return Ok(if keys.is_empty() {
                 InputRequest { text: Some(String::new()), ..request }
             } else {
@@ -121,9 +121,7 @@ impl SendKeys {
         stdin.read_to_end(&mut input).map_err(|error| Error::invalid(format!("cannot read stdin: {error}")))?;
         match String::from_utf8(input) {
             Ok(text) => Ok(InputRequest { text: Some(text), ..request }),
-            Err(_) if paste => {
-                Err(Error::invalid("stdin is not UTF-8, and only text can be pasted: use -l to type it"))
-            }
+            Err(_) if paste => Err(Error::invalid("stdin is not valid UTF-8 and cannot be pasted: use -l to type it")),
             Err(error) => Ok(InputRequest { hex: Some(to_hex(error.as_bytes())), ..request }),
         }
     }
@@ -141,7 +139,7 @@ impl OneRequest for SendKeys {
         if caller.json {
             output::print_json(answer)?;
         } else if self.submit && answer.submit.is_some_and(|seen| !seen.changed) {
-            output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
+            output::note(&format!("{}: Enter was pressed, but the pane has printed nothing since", answer.pane));
         }
         Ok(0)
     }
@@ -156,7 +154,7 @@ fn print_group(caller: &Caller, answer: &GroupInputAnswer) -> Outcome {
         output::print_json(answer)?;
     }
     for pane in answer.panes.iter().filter(|pane| !caller.json && pane.changed == Some(false)) {
-        output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", pane.pane));
+        output::note(&format!("{}: Enter was pressed, but the pane has printed nothing since", pane.pane));
     }
     Ok(0)
 }

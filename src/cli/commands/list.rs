@@ -34,7 +34,7 @@ use crate::{
   muxtap list-sessions
   muxtap ls --json | jq -r '.sessions[].name'
   muxtap ls -F '#{session_name}'
-  muxtap ls --watch                              as it is, until Ctrl-C")]
+  muxtap ls --watch                              keep updating, until Ctrl-C")]
 pub(in crate::cli) struct ListSessions {
     /// Print a tmux format for each session instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
@@ -78,7 +78,7 @@ pub(in crate::cli) struct DisplayMessage {
     format: String,
 }
 
-/// The format of `display-message` without one, as far as muxtap's callers have what it shows.
+/// The default format of `display-message`: tmux's, as far as muxtap's callers have its values.
 const PLACE_AND_PROGRAM: &str = "[#{session_name}] #{window_index}:#{window_name}, current pane #{pane_index}";
 
 /// List windows
@@ -115,7 +115,7 @@ pub(in crate::cli) struct ListWindows {
   muxtap list-panes -t 'work:*'
   muxtap list-panes -F '#{pane_id} #{pane_current_command}'
   muxtap list-panes --json | jq -r '.panes[] | select(.dead) | .id'
-  muxtap list-panes --watch                      as it is, until Ctrl-C")]
+  muxtap list-panes --watch                      keep updating, until Ctrl-C")]
 pub(in crate::cli) struct ListPanes {
     /// Print a tmux format for each pane that has not ended instead of the table
     #[arg(short = 'F', value_name = "FORMAT")]
@@ -135,7 +135,7 @@ pub(in crate::cli) struct ListPanes {
 }
 
 impl HasSession {
-    /// Returns what the words of a plain command line say.
+    /// Parses the words of a plain command line.
     pub(in crate::cli) fn plain(words: &mut Words) -> Self {
         Self { target: words.value('t') }
     }
@@ -157,7 +157,7 @@ impl OneRequest for HasSession {
 }
 
 impl DisplayMessage {
-    /// Returns what the words of a plain command line say. `None`: they lack something.
+    /// Parses the words of a plain command line. `None`: a required word is missing.
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
         let (target, print, mut rest) = (words.value('t'), words.has('p'), words.rest());
         let format = rest.pop().unwrap_or_else(|| PLACE_AND_PROGRAM.to_owned());
@@ -188,7 +188,7 @@ pub(super) fn format_query(format: &str) -> FormatQuery {
     FormatQuery { format: format.to_owned() }
 }
 
-/// What a format says of each of a list.
+/// A format's expansions for the items of a list.
 pub(in crate::cli) struct Formatted {
     query: FormatListQuery,
     targets: Vec<String>,
@@ -224,17 +224,17 @@ impl Seen for Formatted {
 
 /// A list that can be watched.
 trait Seen: OneRequest {
-    /// Returns the answer in all its forms.
+    /// Returns the list in all its forms.
     fn view(&self, answer: &Self::Answer) -> Result<View, Error>;
 }
 
 /// A command that lists.
 pub(in crate::cli) trait List: OneRequest {
-    /// Returns the list by a format. `None`: the command has no format.
+    /// Returns the list expanded by a format. `None`: the command has no format.
     fn formatted(&self) -> Option<Result<Formatted, Error>>;
 }
 
-/// Asks for a list.
+/// Requests a list.
 async fn look<C: List + Seen>(command: &C, caller: &Caller) -> Result<View, Error> {
     match command.formatted() {
         Some(formatted) => {
@@ -245,12 +245,12 @@ async fn look<C: List + Seen>(command: &C, caller: &Caller) -> Result<View, Erro
     }
 }
 
-/// Returns each line with its end; a list of nothing has none.
+/// Returns each line with its line end; an empty list has no lines.
 fn lines(answer: &FormatAnswer) -> String {
     answer.lines.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Prints a list, once or whenever one of these kinds of events has changed it.
+/// Prints a list, once, or whenever one of these kinds of events has changed it.
 async fn print_or_watch(
     caller: &Caller,
     watched: Option<(&str, &[String])>,
@@ -262,32 +262,32 @@ async fn print_or_watch(
     watch(caller, Source::Events(request), look).await
 }
 
-/// Returns an id as it can be named again.
+/// Returns an id in the form that can be used as a target.
 fn shown(host: Option<&str>, id: impl std::fmt::Display) -> String {
     host.map_or_else(|| id.to_string(), |host| format!("{host}/{id}"))
 }
 
-/// Asks for the lists of all hosts where neither a server nor a target is named.
+/// Requests the lists of all hosts if neither a server nor a target is named.
 fn everywhere(caller: &Caller, targets: &[String]) -> EverywhereQuery {
     EverywhereQuery { everywhere: !caller.server_is_named && targets.is_empty() }
 }
 
-/// Says which hosts are not in a list.
+/// Reports the hosts that are missing from a list.
 fn note_unreachable(hosts: &[HostInfo]) {
     for host in hosts {
-        output::note(host.error.as_deref().unwrap_or("a host was not reached"));
+        output::note(host.error.as_deref().unwrap_or("cannot reach a host"));
     }
 }
 
-/// Returns the error about a list that a target leaves empty. `None`: it is not empty, or it was
-/// asked for everything.
+/// Returns the error for a target without a match. `None`: the list is not empty, or no target was
+/// given.
 fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
     let target = target.first().filter(|_| is_empty)?;
-    Some(Error::not_found(format!("nothing is there that {target} fits; `muxtap list-panes` shows what is")))
+    Some(Error::not_found(format!("nothing matches {target}; `muxtap list-panes` shows what is there")))
 }
 
 impl ListSessions {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch
     }
@@ -297,18 +297,18 @@ impl ListSessions {
         print_or_watch(caller, watched, async |caller: &Caller| look(&self, caller).await).await
     }
 
-    /// Returns what the words of a plain command line say.
+    /// Parses the words of a plain command line.
     pub(in crate::cli) fn plain(words: &mut Words) -> Self {
         Self { format: words.value('F'), target: words.value('t'), watch: false }
     }
 
-    /// Returns the target. A number is a session, as only a session can be meant.
+    /// Returns the target. A number is a session: only sessions are valid.
     fn targets(&self) -> Vec<String> {
         self.target.iter().map(|target| session_target(target)).collect()
     }
 }
 
-/// Returns a target that can only be a session: a number names one.
+/// Returns a target that must be a session: a number means a session.
 fn session_target(target: &str) -> String {
     if is_number(target) { format!("{target}:") } else { target.to_owned() }
 }
@@ -358,7 +358,7 @@ impl Seen for ListSessions {
 }
 
 impl ListWindows {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch
     }
@@ -368,13 +368,13 @@ impl ListWindows {
         print_or_watch(caller, watched, async |caller: &Caller| look(&self, caller).await).await
     }
 
-    /// Returns what the words of a plain command line say. `None`: they contradict each other.
+    /// Parses the words of a plain command line. `None`: they contradict each other.
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
         let (format, target, all) = (words.value('F'), words.value('t'), words.has('a'));
         (!all || target.is_none()).then_some(Self { format, target, all, watch: false })
     }
 
-    /// Returns the target. A number is a session, as only a session can be meant.
+    /// Returns the target. A number is a session: only sessions are valid.
     fn targets(&self) -> Vec<String> {
         self.target.iter().map(|target| session_target(target)).collect()
     }
@@ -421,12 +421,12 @@ impl Seen for ListWindows {
     }
 }
 
-/// The events after which a list of panes may be another one. What runs in a pane, and where, no
-/// event tells; it shows something then, mostly.
+/// The events that may change a list of panes. No event reports a pane's program and directory;
+/// usually the pane shows something new then.
 const PANE_EVENTS: &str = "topology,server,pane-opened,pane-exited,title,screen";
 
 impl ListPanes {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.watch
     }
@@ -437,14 +437,14 @@ impl ListPanes {
         print_or_watch(caller, watched, async |caller: &Caller| look(&self, caller).await).await
     }
 
-    /// Returns what the words of a plain command line say. `None`: they contradict each other.
+    /// Parses the words of a plain command line. `None`: they contradict each other.
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
         let (format, target) = (words.value('F'), words.value('t'));
         let (all, session) = (words.has('a'), words.has('s'));
         (!all || target.is_none()).then_some(Self { format, target, all, session, watch: false })
     }
 
-    /// Returns the target. A number is a session with `-s`, as nothing else can be meant.
+    /// Returns the target. With `-s` a number is a session.
     fn targets(&self) -> Vec<String> {
         let is_session = |target: &str| self.session && is_number(target);
         let whole = |target: &String| if is_session(target) { format!("{target}:") } else { target.clone() };
@@ -482,7 +482,7 @@ impl Seen for ListPanes {
         for pane in &list.panes {
             table.row(&[
                 shown(pane.host.as_deref(), pane.id),
-                // An ended pane has no place any more.
+                // An ended pane no longer has a place.
                 if pane.window_id.is_empty() {
                     String::new()
                 } else {

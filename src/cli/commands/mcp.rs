@@ -25,7 +25,7 @@ use crate::{
 #[command(after_long_help = "Examples:
   claude mcp add muxtap -- muxtap mcp
   codex mcp add muxtap -- muxtap mcp -L work
-  muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
+  muxtap mcp --tools manage-tmux-sessions      see docs/manage-tmux-sessions.md")]
 pub(in crate::cli) struct Mcp {
     /// Sets of tools, separated by commas: `native` (for every client), `snapshot`, `record`,
     /// `capability`, `devices` and `sessions` (docs/snapshots.md, recordings.md, capability.md,
@@ -65,7 +65,7 @@ impl Tools {
             Self::Devices => Ok(ToolSet::Devices),
             Self::Sessions => Ok(ToolSet::Sessions),
             Self::ManageTmuxSessions => {
-                Err(Error::invalid("--tools: manage-tmux-sessions is served alone; the native tools have it, too"))
+                Err(Error::invalid("--tools: manage-tmux-sessions must be alone; the native tools include it"))
             }
         }
     }
@@ -94,10 +94,10 @@ impl Mcp {
         let daemon = Upgraded::open(stream, "/v1/mcp", MCP_PROTOCOL, None).await?;
         match daemon.relay(&line, b"").await? {
             Ended::Client => Ok(0),
-            Ended::Daemon => Err(Error::unavailable(
-                "the daemon has ended, and with it this session; `muxtap mcp` starts another one",
-            )
-            .into()),
+            Ended::Daemon => {
+                Err(Error::unavailable("the daemon has ended, and with it this session; `muxtap mcp` starts a new one")
+                    .into())
+            }
         }
     }
 }

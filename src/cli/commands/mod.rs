@@ -1,4 +1,4 @@
-//! The commands, a file for each group: their arguments, and how they print the answer.
+//! The commands, one file for each group: their arguments and the output of their responses.
 
 pub(super) mod agent_session;
 pub(super) mod agents;
@@ -40,34 +40,34 @@ use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
 use crate::api::{Error, ListQuery, PaneInfo, PaneList, Since};
 
-/// Reads where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
+/// Parses where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
 fn since(text: &str) -> Result<String, String> {
     match OffsetDateTime::parse(text, &Rfc3339) {
-        Ok(at) if at > OffsetDateTime::now_utc() => Err(format!("{text} is still to come")),
+        Ok(at) if at > OffsetDateTime::now_utc() => Err(format!("{text} is in the future")),
         Ok(at) => {
             let milliseconds = u64::try_from(at.unix_timestamp_nanos() / 1_000_000);
             let since = milliseconds.map(Since::Time).map_err(|_| format!("{text} is before 1970"))?;
             Ok(since.to_string())
         }
-        // The daemon says what else it takes.
+        // The daemon's error lists the other forms.
         Err(_) => Ok(text.to_owned()),
     }
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("must be NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE".to_owned()),
     }
 }
 
-/// Returns the query of a list of what targets name; of none: of everything.
+/// Returns the query of a list for targets; without targets, for everything.
 fn listed(targets: &[String]) -> Result<ListQuery, Error> {
     Ok(ListQuery { targets: join_targets(targets)? })
 }
 
-/// Returns the ids of the panes that a pattern fits now, ended ones left out. Error: there are none.
+/// Returns the ids of the live panes that match a pattern. Error: no pane matches.
 async fn fitting(client: &mut Client, pattern: &str) -> Result<Vec<String>, Error> {
     let list: PaneList = client.get("/v1/panes", &listed(&[pattern.to_owned()])?).await?;
     let ids: Vec<_> = list.panes.iter().filter(|pane| !pane.dead).map(id_of).collect();
@@ -77,13 +77,13 @@ async fn fitting(client: &mut Client, pattern: &str) -> Result<Vec<String>, Erro
     Ok(ids)
 }
 
-/// Returns a pane's id as it can be named again, on its host.
+/// Returns a pane's id in the form that can be used as a target, with its host.
 fn id_of(pane: &PaneInfo) -> String {
     pane.host.as_ref().map_or_else(|| pane.id.to_string(), |host| format!("{host}/{}", pane.id))
 }
 
 fn nothing_fits(pattern: &str) -> Error {
-    Error::not_found(format!("no pane fits {pattern}; `muxtap list-panes` shows what is there"))
+    Error::not_found(format!("no pane matches {pattern}; `muxtap list-panes` shows what is there"))
 }
 
 /// Returns the path of one session, window or pane.
@@ -91,8 +91,8 @@ fn path_of(kind: &str, target: &str) -> String {
     format!("/v1/{kind}/{}", url::encode(target))
 }
 
-/// Returns the path of a user's target. Error: a bare number where not only a session can be meant.
-/// HTTP takes it for a pane's id, which tmux's own `-t` never does.
+/// Returns the path of a user's target. Error: a bare number that could mean more than a session:
+/// HTTP takes it as a pane's id, which tmux's own `-t` never does.
 fn path_named(kind: &str, target: &str) -> Result<String, Error> {
     if kind != "sessions" && is_number(target) {
         return Err(Error::bare_number(target, &[]));

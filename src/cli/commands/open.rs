@@ -17,7 +17,7 @@ use crate::{
     cli::{Outcome, caller::Caller, output},
 };
 
-/// How long the program that opens a browser is waited for. It goes on by itself.
+/// How long to wait for the program that opens a browser; it continues to run afterwards.
 const OPENER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Show all panes in a browser
@@ -30,9 +30,9 @@ const OPENER_LIMIT: Duration = Duration::from_secs(10);
 #[command(after_long_help = "Examples:
   muxtap open
   muxtap open --print                 a link for a browser that you open yourself
-  muxtap open --read-only --print     a link for somebody who may look, and nothing else
+  muxtap open --read-only --print     a link that can only read
   muxtap open --qr                    for a phone on this network; needs TLS
-  muxtap open --revoke                every browser is logged out")]
+  muxtap open --revoke                log every browser out")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(in crate::cli) struct Open {
     /// Create a link that can only read
@@ -60,7 +60,7 @@ impl Open {
             if caller.json {
                 output::print_json(&serde_json::json!({ "revoked": link.revoked }))?;
             } else {
-                output::print(format!("{} browsers are logged out\n", link.revoked))?;
+                output::print(format!("logged out {} browsers\n", link.revoked))?;
             }
             return Ok(0);
         }
@@ -72,7 +72,8 @@ impl Open {
             output::print(format!("{url}\n"))?;
         }
         if self.qr {
-            let code = QrCode::new(&url).map_err(|error| Error::internal(format!("no QR code: {error}")))?;
+            let code =
+                QrCode::new(&url).map_err(|error| Error::internal(format!("cannot draw the QR code: {error}")))?;
             let drawn = code.render::<unicode::Dense1x2>().build();
             if !caller.json {
                 output::print(in_ink(&drawn, std::io::stdout().is_terminal()))?;
@@ -80,21 +81,21 @@ impl Open {
         } else if !self.print && !caller.json {
             let file = caller.paths.page_link_file();
             if let Err(error) = open_browser(&file, &url).await {
-                output::note(&format!("no browser could be opened ({error}); open the link yourself"));
+                output::note(&format!("cannot open a browser ({error}); open the link yourself"));
             }
         }
         Ok(0)
     }
 }
 
-/// Returns the lines of a QR code; on a terminal dark on white, whatever its colours are: not every reader takes one that
-/// is light on dark.
+/// Returns the lines of a QR code; on a terminal dark on white, whatever its colors: some readers
+/// reject light on dark.
 fn in_ink(drawn: &str, is_terminal: bool) -> String {
     let (ink, end) = if is_terminal { ("\x1b[38;5;16;48;5;231m", "\x1b[m") } else { ("", "") };
     drawn.lines().flat_map(|line| [ink, line, end, "\n"]).collect()
 }
 
-/// Returns the address for a browser of this machine.
+/// Returns the address for a browser on this machine.
 fn near(urls: &[String]) -> Result<String> {
     let reached = |url: &&String| address(url).is_none_or(|addr| addr.ip().is_loopback());
     if let Some(url) = urls.iter().find(reached) {
@@ -104,10 +105,10 @@ fn near(urls: &[String]) -> Result<String> {
         let addr = address(url)?;
         Some(if addr.ip().is_unspecified() { with_ip(url, addr, [127, 0, 0, 1].into()) } else { url.clone() })
     });
-    any.ok_or_else(|| Error::internal("the daemon named no address"))
+    any.ok_or_else(|| Error::internal("the daemon returned no address"))
 }
 
-/// Returns the address for another machine of this network.
+/// Returns the address for another machine on this network.
 fn far(urls: &[String]) -> Result<String> {
     let found = urls.iter().filter(|url| url.starts_with("https:")).find_map(|url| {
         let addr = address(url)?;
@@ -120,9 +121,9 @@ fn far(urls: &[String]) -> Result<String> {
     found.ok_or_else(|| {
         Error::new(
             ErrorCode::InvalidArgument,
-            "--qr: muxtap listens on this machine alone. Beyond it, it listens with TLS only: set \
-             `http = [\"0.0.0.0:7717\"]` and `tls = true` in the configuration (`muxtap config`), and start the daemon \
-             anew with `muxtap stop`. The other device has to trust tls/ca.pem, which lies next to the log",
+            "--qr: muxtap listens only on this machine. To listen beyond it, which requires TLS, set \
+             `http = [\"0.0.0.0:7717\"]` and `tls = true` in the configuration (`muxtap config`), and restart the \
+             daemon with `muxtap stop`. The other device must trust tls/ca.pem, next to the log",
         )
     })
 }
@@ -136,15 +137,16 @@ fn with_ip(url: &str, addr: SocketAddr, ip: IpAddr) -> String {
     format!("{scheme}://{}", SocketAddr::new(ip, addr.port()))
 }
 
-/// Returns the address by which this machine would send to another network. Nothing is sent.
+/// Returns the source address for other networks. Sends nothing.
 fn own_ip() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // An address of documentation (RFC 5737).
+    // An address reserved for documentation (RFC 5737).
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Opens a browser. By a file that leads to the link: everybody on the machine can read the arguments of a program.
+/// Opens a browser, with a file that redirects to the link: all users of the machine can read a
+/// program's arguments.
 async fn open_browser(file: &Path, url: &str) -> Result<()> {
     let page = format!(
         "<!doctype html><meta charset=\"utf-8\"><title>muxtap</title><meta http-equiv=\"refresh\" content=\"0;url={url}\">\
@@ -162,7 +164,7 @@ async fn open_browser(file: &Path, url: &str) -> Result<()> {
     let mut child = child.map_err(|error| Error::not_found(format!("{opener}: {error}")))?;
     match tokio::time::timeout(OPENER_LIMIT, child.wait()).await {
         Ok(Ok(status)) if !status.success() => Err(Error::internal(format!("{opener}: {status}"))),
-        // Some openers are the browser itself.
+        // Some openers become the browser.
         _ => Ok(()),
     }
 }

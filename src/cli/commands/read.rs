@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// How output is given.
+/// The format of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
     /// Escapes removed, carriage returns and backspaces applied.
@@ -48,7 +48,7 @@ const MAX_WAIT_MS: u64 = 300_000;
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap read -t %0                              since the last send-keys
-  muxtap read -t %0 --since start                all that is kept
+  muxtap read -t %0 --since start                all retained output
   muxtap read -t %0 --since \"$cursor\" --wait 10 --json")]
 pub(in crate::cli) struct Read {
     /// The pane (default: the caller's)
@@ -87,7 +87,7 @@ pub(in crate::cli) struct CursorOf {
 }
 
 impl CursorOf {
-    /// Returns what the words of a plain command line say.
+    /// Parses the words of a plain command line.
     pub(in crate::cli) fn plain(words: &mut Words) -> Self {
         Self { target: words.value('t') }
     }
@@ -128,7 +128,7 @@ impl Read {
         })
     }
 
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.wait.is_some()
     }
@@ -199,9 +199,8 @@ impl Read {
     }
 }
 
-/// Reads a pane's output. A read that waits is only sent to another daemon if that one would answer
-/// exactly the same: only a cursor says where to go on and what is missing then, whichever daemon
-/// it is.
+/// Reads a pane's output. Retries a read that waits with another daemon only if the response would
+/// be the same: only a cursor defines the position and the missing output for every daemon.
 async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<ReadAnswer> {
     let is_exact = |since: &String| since == "start" || since.parse::<Cursor>().is_ok();
     if request.wait_ms.is_none() || request.since.as_ref().is_some_and(is_exact) {
@@ -209,18 +208,18 @@ async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<
     }
     client.get_from_same_daemon(path, request).await.map_err(|lost| {
         let mut error = Error::from(lost);
-        error.message.push_str("; the read is over: what the pane printed meanwhile is in --since start");
+        error.message.push_str("; the read has ended: --since start returns what the pane printed meanwhile");
         error
     })?
 }
 
-/// Returns the bytes of an answer's or event's text or data.
+/// Returns the bytes of a response's or event's text or data.
 pub(super) fn payload(text: Option<&str>, data: Option<&str>) -> Result<Vec<u8>> {
     match (text, data) {
         (Some(text), _) => Ok(text.as_bytes().to_vec()),
         (None, Some(data)) => base64::engine::general_purpose::STANDARD
             .decode(data)
-            .map_err(|error| Error::internal(format!("the daemon's answer is not base64: {error}"))),
+            .map_err(|error| Error::internal(format!("the daemon's response is not valid base64: {error}"))),
         (None, None) => Ok(Vec::new()),
     }
 }

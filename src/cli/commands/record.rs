@@ -24,7 +24,7 @@ use crate::{
     args_conflicts_with_subcommands = true,
     after_long_help = "Examples:
   muxtap record -t %0 -o session.cast
-  muxtap record -t %0 --since start -o before.cast   all that is remembered, then what comes
+  muxtap record -t %0 --since start -o before.cast   all retained output, then new output
   muxtap record -t build:0 --dir ~/casts --max-size 20M --max-time 1h
   muxtap record -t %0 --redact 'AKIA[0-9A-Z]{16}' --redact 'token=\\S+' -o clean.cast
   muxtap record -t 'work:*' --detach                 in the daemon's directory; then:
@@ -88,7 +88,7 @@ enum Format {
     V3,
     /// asciicast v2.
     V2,
-    /// The text alone.
+    /// Only the text.
     Text,
 }
 
@@ -102,7 +102,7 @@ impl From<Format> for RecordFormat {
     }
 }
 
-/// Reads a number of bytes.
+/// Parses a number of bytes.
 fn bytes(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit = match text.get(digits.len()..).unwrap_or_default().to_ascii_uppercase().as_str() {
@@ -137,13 +137,13 @@ impl Record {
             panes.push(caller.target(None)?);
         }
         if self.output.is_some() && panes.len() > 1 {
-            let message = format!("-o is for one pane, and these are {}; give --dir", panes.len());
+            let message = format!("-o is for one pane, but {} match; use --dir", panes.len());
             return Err(Error::invalid(message).into());
         }
         let absolute = |path: &PathBuf| -> Result<String> {
             let path =
                 std::path::absolute(path).map_err(|error| Error::invalid(format!("{}: {error}", path.display())))?;
-            let not_text = |path: std::ffi::OsString| Error::invalid(format!("{} is not UTF-8", path.display()));
+            let not_text = |path: std::ffi::OsString| Error::invalid(format!("{} is not valid UTF-8", path.display()));
             path.into_os_string().into_string().map_err(not_text)
         };
         let (file, dir) =
@@ -183,15 +183,15 @@ impl Record {
     }
 }
 
-/// Waits for the ends of recordings; Ctrl-C ends them.
+/// Waits until recordings end; Ctrl-C ends them.
 async fn attended(caller: &Caller, begun: Vec<RecordingInfo>) -> Outcome {
     if !caller.json {
         for info in &begun {
             let file = info.files.first().map(String::as_str).unwrap_or_default();
-            output::note(&format!("{} is recorded to {file}; Ctrl-C ends it", info.pane));
+            output::note(&format!("recording {} to {file}; Ctrl-C ends it", info.pane));
         }
     }
-    // Each has a connection of its own: when this process ends, however it does, so do they.
+    // Each has its own connection: when this process ends, in whatever way, the recordings end.
     let waits = begun.iter().map(|info| async {
         let mut client = caller.client().await?.without_start();
         let path = path_of("recordings", &info.id);

@@ -22,10 +22,10 @@ use crate::{
     cli::{EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::ConnectionLost},
 };
 
-/// How long the answer of an interrupted run is awaited: a shell without a line editor does not tell
-/// that it waits for a line again.
+/// How long to wait for an interrupted run's response: a shell without a line editor does not report
+/// that it waits for a command again.
 const INTERRUPTED_LIMIT: Duration = Duration::from_secs(5);
-/// The time of a run, in milliseconds, where none is given.
+/// The default timeout of a run, in milliseconds.
 const DEFAULT_MS: u64 = 30_000;
 
 /// Run a command in a pane's shell or in a new pane
@@ -40,7 +40,7 @@ const DEFAULT_MS: u64 = 30_000;
   muxtap run -t %0 -- git status --short
   muxtap run -t %0 'cd build && make 2>&1 | tail -5'
   muxtap run -t work:1 -T 10m -- cargo test
-  muxtap run --new-window -t work: -- make      in a window of its own, which goes with it")]
+  muxtap run --new-window -t work: -- make      in a new window, which closes afterwards")]
 pub(in crate::cli) struct Run {
     /// The pane; with --new-pane the pane to split, with --new-window the session
     #[arg(short = 't', value_name = "PANE")]
@@ -64,7 +64,7 @@ impl Run {
         if self.place.wanted()? {
             if self.clear_line {
                 return Err(
-                    Error::invalid("--clear-line is for a shell that is there; a new pane has nothing typed").into()
+                    Error::invalid("--clear-line is for an existing shell; a new pane has no typed text").into()
                 );
             }
             return self.place.run(caller, self.target, self.timeout, self.command).await;
@@ -75,11 +75,11 @@ impl Run {
             clear_line: self.clear_line,
             prompt_ms: None,
         };
-        // Not the pane this runs in: no shell rests there.
+        // Not the pane of this process: its shell is not idle.
         let none = || {
             Error::new(
                 ErrorCode::InvalidTarget,
-                "say in which pane with -t (`muxtap list-panes` shows them), or --new-pane",
+                "missing pane: use -t (`muxtap list-panes` lists panes), or --new-pane",
             )
         };
         let target = self.target.ok_or_else(none)?;
@@ -93,7 +93,7 @@ impl Run {
             && occupied.stage.as_deref() == Some("occupied")
             && !interrupted
         {
-            // Whoever looks on is told, and the rest of the time is for what runs there.
+            // Notifies a person; the remaining time is for the program in the pane.
             if std::io::stderr().is_terminal() {
                 output::note(&format!(
                     "{}; waiting for its end",
@@ -113,7 +113,7 @@ impl Run {
                 output::report(&error, caller.json);
                 return Ok(EXIT_TIMEOUT);
             }
-            // Not every shell tells how an interrupted command ended.
+            // Not every shell reports how an interrupted command ended.
             Err(error) if interrupted && error.stage.as_deref() == Some("running") => {
                 print_so_far(caller, &error)?;
                 return Ok(EXIT_INTERRUPTED);
@@ -124,20 +124,20 @@ impl Run {
             ignore_closed_pipe(output::print_json(&answer))?;
         } else {
             if answer.truncated {
-                output::note("the beginning of the output is missing: it was longer than what is kept");
+                output::note("the beginning of the output is missing: it was longer than the retained output");
             }
             ignore_closed_pipe(output::print(&answer.output))?;
         }
         let Some(status) = answer.exit_status else {
-            output::note("the shell ended with the command, and its exit status is not known");
+            output::note("the shell ended with the command, so the exit status is unknown");
             return Ok(EXIT_ERROR);
         };
-        // Shells give 0 to 255; what does not fit is still not a success.
+        // Shells return 0 to 255; any other status is a failure, too.
         Ok(u8::try_from(status).unwrap_or(u8::MAX))
     }
 }
 
-/// Prints what a command has printed that did not end.
+/// Prints the output so far of a command that did not end.
 fn print_so_far(caller: &Caller, error: &Error) -> Result<(), Failure> {
     match error.details.as_ref().and_then(|details| details.get("output")?.as_str()) {
         Some(printed) if !caller.json => ignore_closed_pipe(output::print(printed)),
@@ -145,8 +145,8 @@ fn print_so_far(caller: &Caller, error: &Error) -> Result<(), Failure> {
     }
 }
 
-/// Awaits the answer of a run. Ctrl-C interrupts what runs in the pane, as if it were typed there; a
-/// second one, or no answer soon after it, leaves it alone: `None`.
+/// Waits for a run's response. Ctrl-C interrupts the command, as if typed in the pane; after a second
+/// one, or without a response soon after the first, returns `None` and leaves the command running.
 async fn interruptible<T>(
     caller: &Caller,
     target: &str,
@@ -159,16 +159,16 @@ async fn interruptible<T>(
         answer = &mut answer => return Ok(Some(answer)),
         _ = interrupts.recv() => *interrupted = true,
     }
-    output::note("interrupted; Ctrl-C again leaves what runs in the pane alone");
+    output::note("interrupted; Ctrl-C again leaves the command running");
     let keys = InputRequest { keys: Some(vec!["C-c".to_owned()]), ..InputRequest::default() };
     let typed = async {
         let mut client = caller.client().await?;
         client.post::<InputAnswer>(&format!("{}/input", path_named("panes", target)?), &keys).await
     };
     tokio::select! {
-        // The pane may have ended just now, or nobody may type: the answer counts all the same.
+        // The pane may have just ended, or typing may be denied: the response is still valid.
         typed = typed => if let Err(error) = typed {
-            output::note(&format!("Ctrl-C could not be typed: {}", error.message));
+            output::note(&format!("cannot type Ctrl-C: {}", error.message));
         },
         _ = interrupts.recv() => return Ok(None),
     }
@@ -178,13 +178,12 @@ async fn interruptible<T>(
     }
 }
 
-/// Takes SIGINT from now on: one that comes while a request is on its way is for what it starts.
+/// Handles SIGINT from now on: during a request it is meant for what the request starts.
 fn interrupts() -> Result<unix::Signal, Error> {
     unix::signal(SignalKind::interrupt()).map_err(|error| Error::internal(format!("signals: {error}")))
 }
 
-/// Returns a failure to print, except that stdout is closed: the exit status is the command's all
-/// the same.
+/// Returns a failure to print, except a closed stdout: the exit status remains the command's.
 fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
         Err(Failure::OutputClosed) => Ok(()),
@@ -192,12 +191,12 @@ fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
     }
 }
 
-/// Builds the error for a run whose daemon has gone, and with it what it knew of the command.
+/// Builds the error for a run whose daemon has exited: its knowledge of the command is lost.
 fn lost_run(lost: ConnectionLost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
-        "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not \
-         known, and if it was typed it goes on; look with capture-pane before it is run again"
+        "{error}; the run in {target} has ended: unknown whether the command was typed, how it ended and what it \
+         printed; if it was typed, it continues; check with capture-pane before you run it again"
     );
     error
 }

@@ -37,8 +37,8 @@ const PATH: &str = "/v1/snapshots";
 #[command(after_long_help = "Examples:
   muxtap snapshot save evening                   every session of the server
   muxtap snapshot restore evening                after a reboot
-  muxtap snapshot restore evening --name again   beside the sessions that are there
-  muxtap snapshot diff evening                   what is different now
+  muxtap snapshot restore evening --name again   beside the existing sessions
+  muxtap snapshot diff evening                   differences from the current sessions
   muxtap snapshot import web ~/.tmuxinator/web.yml")]
 pub(in crate::cli) struct SnapshotArgs {
     #[command(subcommand)]
@@ -203,7 +203,7 @@ fn text_of(file: &std::path::Path) -> Result<String> {
     let source: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        // A FIFO is opened at once, and refused.
+        // A FIFO is opened without blocking, and rejected.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(file, flags, Mode::empty()).map_err(|error| invalid(error.into()))?;
         let opened = std::fs::File::from(opened);
@@ -215,7 +215,7 @@ fn text_of(file: &std::path::Path) -> Result<String> {
     let mut text = String::new();
     source.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(invalid)?;
     if text.len() as u64 > FILE_BYTES {
-        return Err(Error::invalid(format!("{}: too large; at most {FILE_BYTES} bytes are read", file.display())));
+        return Err(Error::invalid(format!("{}: too large; at most {FILE_BYTES} bytes", file.display())));
     }
     Ok(text)
 }
@@ -273,11 +273,11 @@ fn print_diff(caller: &Caller, answer: &DiffAnswer) -> Outcome {
         };
         output::print(answer.differences.iter().map(line).collect::<String>())?;
     }
-    // As `diff`: 1 where something differs.
+    // As diff(1): 1 if something differs.
     Ok(u8::from(!answer.differences.is_empty()))
 }
 
-/// Describes a file for people: a line for each session, window and pane.
+/// Describes a snapshot for people: a line for each session, window and pane.
 fn shown(file: &Value, with_history: bool) -> String {
     let mut text = String::new();
     let more = items(at(at(file, "muxtap"), "sessions"));
@@ -289,7 +289,7 @@ fn shown(file: &Value, with_history: bool) -> String {
 }
 
 fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history: bool) {
-    // Writing to a String cannot fail; here and below.
+    // Writing to a String cannot fail; also below.
     let _ = writeln!(text, "{}", word(at(session, "session_name")));
     let when = if is_own { "" } else { "  (set with --run only)" };
     for (name, value) in at(session, "environment").as_object().into_iter().flatten() {
@@ -298,7 +298,7 @@ fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history:
             writeln!(text, "  {}{when}", plain::name(&format!("{name}={}", muxtap_base::quoting::shell_word(value))));
     }
     if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
-        let _ = writeln!(text, "  the windows of {}", plain::name(with));
+        let _ = writeln!(text, "  shares the windows of {}", plain::name(with));
     }
     for window in items(at(session, "windows")) {
         let own = at(window, "muxtap");

@@ -1,5 +1,5 @@
-//! `stdio`: hands stdin and stdout over to the daemon, for the muxtap of another host. What is no pipe and no socket is
-//! relayed.
+//! `stdio`: hands stdin and stdout over to the daemon, for the muxtap of another host. Relays them if
+//! they are neither pipes nor sockets.
 
 use std::os::fd::AsFd as _;
 
@@ -25,8 +25,8 @@ use crate::{
 /// acts as this user, with all that the daemon allows.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap --via 'ssh me@box' list-panes      runs it on box, where muxtap is installed there
-  ssh me@box muxtap stdio </dev/null        does it answer?")]
+  muxtap --via 'ssh me@box' list-panes      runs `muxtap stdio` on box if muxtap is installed there
+  ssh me@box muxtap stdio </dev/null        test whether it works")]
 pub(in crate::cli) struct Stdio {}
 
 impl Stdio {
@@ -35,11 +35,11 @@ impl Stdio {
             .zip(handed::own(std::io::stdout().as_fd(), OFlags::WRONLY));
         let offer = stdio.is_some().then_some((wire::PEER, HAND_OVER));
         let daemon = Upgraded::open(caller.stream()?, "/v1/peer", PEER_PROTOCOL, offer).await?;
-        // What it can stands behind its version; what is done here is of no interest there.
+        // Its capabilities follow its version; the local environment is irrelevant to the other host.
         let (taken, can): (Vec<_>, Vec<_>) = daemon.header(wire::PEER).partition(|can| *can == HAND_OVER);
         let words: Vec<_> = daemon.header(wire::VERSION).chain(can).collect();
         let greeting = format!("{PEER_GREETING}{}\n", words.join(" "));
-        // A daemon that is older does not take them.
+        // An older daemon does not accept them.
         let stdio = stdio.filter(|_| !taken.is_empty());
         let ended = match stdio {
             Some(stdio) => {

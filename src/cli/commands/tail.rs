@@ -78,7 +78,7 @@ pub(in crate::cli) struct Tail {
 }
 
 impl Tail {
-    /// Returns whether it prints until it is ended.
+    /// Returns whether the command prints until it is stopped.
     pub(in crate::cli) fn goes_on(&self) -> bool {
         self.follow
     }
@@ -87,9 +87,7 @@ impl Tail {
         self.targets.append(&mut self.target);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
         if caller.json && (self.grep.is_some() || self.timestamps) {
-            return Err(
-                Error::invalid("--json prints what the daemon says, and neither --grep nor --timestamps").into()
-            );
+            return Err(Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into());
         }
         let style = Style {
             prefixed: several,
@@ -153,15 +151,14 @@ async fn print_once(caller: &Caller, targets: &[String], first: &ReadRequest, mu
     Ok(0)
 }
 
-/// Names those of the panes that are printed: the longest name makes the column.
+/// Sets the names of the printed panes: the longest name sets the column's width.
 fn name(lines: &mut Lines, panes: &[PaneInfo], wanted: &[PaneId]) {
     for pane in panes.iter().filter(|pane| wanted.contains(&pane.id)) {
         lines.name(pane.id, &output::name(pane, panes));
     }
 }
 
-/// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
-/// by now.
+/// Lists the panes that can be named. An id from an earlier server may now belong to another pane.
 async fn panes_now(client: &mut Client, targets: &[String]) -> Result<Vec<PaneInfo>, Error> {
     let mut panes = client.get::<PaneList>("/v1/panes", &listed(targets)?).await?.panes;
     panes.retain(|pane| !pane.earlier_server);
@@ -172,10 +169,10 @@ async fn panes_now(client: &mut Client, targets: &[String]) -> Result<Vec<PaneIn
 struct Follow {
     json: bool,
     lines: Lines,
-    /// The panes that were seen, with their names.
+    /// The panes seen so far, with their names.
     panes: Vec<PaneInfo>,
-    /// The panes whose end was not printed yet, where there can be no new ones. The end of one that
-    /// has ended already is printed too.
+    /// The panes whose end was not printed yet, if no new ones can appear. The end of an already ended
+    /// pane is printed, too.
     open: Option<BTreeSet<PaneId>>,
 }
 
@@ -183,7 +180,7 @@ impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
         let mut wanted = targets.to_vec();
-        // The targets first: they say on which host all this is.
+        // The targets first: they determine the host.
         if targets.iter().any(|target| is_pattern(target)) {
             let fitting = panes_now(&mut client, targets).await?;
             self.panes = panes_now(&mut client, &[]).await?;
@@ -192,7 +189,7 @@ impl Follow {
             let open = resolve(&mut client, targets).await?;
             self.panes = panes_now(&mut client, &[]).await?;
             name(&mut self.lines, &self.panes, &open.iter().copied().collect::<Vec<_>>());
-            // Panes that are named stay the same, whatever takes their place.
+            // Named panes stay the same, whichever panes take their place.
             wanted = open.iter().map(PaneId::to_string).collect();
             self.open = Some(open);
         }
@@ -247,7 +244,7 @@ impl Follow {
         Ok(EXIT_INTERRUPTED)
     }
 
-    /// Goes on with another daemon. Returns whether a pane is left.
+    /// Continues with another daemon. Returns whether a pane is left.
     async fn go_on(
         &mut self,
         caller: &Caller,
@@ -258,7 +255,7 @@ impl Follow {
         let place = followed.reconnect(caller, lost).await?;
         let mut request = request.clone();
         if let Some(open) = &self.open {
-            // Another daemon does not know of panes that ended before it began.
+            // Another daemon does not know panes that ended before its start.
             let panes = caller.client().await?.get::<PaneList>("/v1/panes", &()).await?.panes;
             let (there, gone): (BTreeSet<_>, BTreeSet<_>) =
                 open.iter().copied().partition(|id| panes.iter().any(|pane| pane.id == *id));
@@ -276,7 +273,7 @@ impl Follow {
     }
 
     fn take(&mut self, data: &[u8]) -> Result<(), Failure> {
-        // A newer daemon may know events that this does not.
+        // A newer daemon may send events that are unknown here.
         let Ok(event) = serde_json::from_slice::<Event>(data) else { return Ok(()) };
         let exited = match &event {
             Event::PaneExited { pane, .. } => Some(*pane),
@@ -312,7 +309,7 @@ impl Follow {
             Event::PaneExited { pane, exit_status, exit_signal } => {
                 self.flush_and_remark(pane, &output::ended(exit_status, exit_signal))
             }
-            // A gap stands in the output behind it, too.
+            // The output after a gap reports the gap, too.
             _ => Ok(()),
         }
     }
@@ -325,7 +322,7 @@ impl Follow {
 
     fn remark(&mut self, pane: PaneId, text: &str) {
         let remark = self.lines.remark(pane, text);
-        // Where stderr is closed the remark is not wanted.
+        // A remark is optional: ignores a closed stderr.
         let _ = std::io::stderr().write_all(remark.as_bytes());
     }
 }
@@ -334,8 +331,7 @@ impl Follow {
 async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<PaneId>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {
-        // A read of nothing says which pane the daemon takes it for, and is the error where it is
-        // none.
+        // A read of nothing returns the pane that the daemon resolves the target to, or the error.
         let path = format!("{}/output", path_named("panes", target)?);
         let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
         open.insert(client.get::<ReadAnswer>(&path, &request).await?.pane);

@@ -40,9 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
     after_long_help = "Examples:
   muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
   muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
-  muxtap wait-for -t %0 --exit --propagate       until it has ended; exits as it did
-  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; prints how
-  muxtap wait-for -t %0 --gone 'Building'        until it is not on the screen any more
+  muxtap wait-for -t %0 --exit --propagate       until the process has ended; exit with its status
+  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; print how
+  muxtap wait-for -t %0 --gone 'Building'        until it is no longer on the screen
   muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
 )]
 pub(in crate::cli) struct WaitFor {
@@ -212,7 +212,7 @@ fn status(answer: &WaitAnswer, propagate: bool) -> u8 {
     }
 }
 
-/// Waits, by one request, and shows on a terminal how long it takes. `None`: Ctrl-C has ended it.
+/// Waits by one request, and shows the elapsed time on a terminal. `None`: Ctrl-C ended the wait.
 pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::Result<Option<WaitAnswer>> {
     let (key, conditions) = (nonce::hex64(), conditions(request));
     let mut client = caller.client().await?;
@@ -225,9 +225,9 @@ pub(super) async fn ask(caller: &Caller, request: &WaitRequest) -> crate::api::R
     }
 }
 
-/// Ends a wait for these panes, where it is: here, or at the muxtap of their host.
+/// Cancels a wait for these panes: in this daemon, or in the muxtap of their host.
 async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<()> {
-    // The first connection is in the middle of a question.
+    // The first connection is in the middle of a request.
     let Some(mut client) = caller.running().await? else { return Ok(()) };
     for id in ids_of(caller, id, panes) {
         match client.delete::<WaitAnswer>(&format!("/v1/waits/{}", url::encode(&id))).await {
@@ -235,7 +235,7 @@ async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<
             ended => return ended.map(drop),
         }
     }
-    // It was over just then, or had not begun.
+    // The wait had just ended, or had not begun.
     Ok(())
 }
 
@@ -247,12 +247,12 @@ fn ids_of(caller: &Caller, id: &str, panes: &[String]) -> Vec<String> {
     host.map(|host| format!("{host}/{id}")).into_iter().chain([id.to_owned()]).collect()
 }
 
-/// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
-/// what this one would have seen.
+/// Builds the error for a wait whose daemon has exited. A new wait by another daemon could miss what
+/// this one would have seen.
 fn lost_wait(mut error: Error, conditions: &str) -> Error {
     error.message = format!(
-        "{error}; the wait is over, and whether it came true is not known: it was for {conditions}; wait again with \
-         --since start or --since screen to count what is there by now"
+        "{error}; the wait has ended, and its outcome is unknown: it was for {conditions}; to count what is there by \
+         now, wait again with --since start or --since screen"
     );
     error
 }
@@ -262,7 +262,7 @@ fn shows_progress() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Shows how long a wait takes.
+/// Shows the elapsed time of a wait if stderr is a terminal.
 async fn show_progress(conditions: &str) -> Infallible {
     if !shows_progress() {
         return std::future::pending().await;
@@ -276,8 +276,8 @@ async fn show_progress(conditions: &str) -> Infallible {
     }
 }
 
-/// The line on stderr that shows how far a long wait is. It is erased when the wait ends, however
-/// that is.
+/// The line on stderr that shows the elapsed time of a long wait. It is erased when the wait ends in
+/// any way.
 struct Progress {
     shown: bool,
 }
@@ -300,7 +300,7 @@ impl Drop for Progress {
 
 fn terminal_width() -> usize {
     let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-    // A terminal that does not know its size says 0.
+    // A terminal without a known size reports 0.
     if columns == 0 { 80 } else { columns }
 }
 
@@ -308,7 +308,7 @@ fn progress_line(conditions: &str, elapsed: Duration) -> String {
     format!("waiting {} s for {conditions}", elapsed.as_secs())
 }
 
-/// Returns what a request waits for, in words.
+/// Describes the conditions of a request.
 fn conditions(request: &WaitRequest) -> String {
     let named = |kind: PredicateKind, patterns: &[String]| -> Vec<String> {
         patterns.iter().map(|pattern| condition(kind, Some(pattern))).collect()
@@ -346,13 +346,13 @@ fn describe(report: &PredicateReport) -> String {
     format!("{} in {}", condition(report.kind, report.pattern.as_deref()), report.pane)
 }
 
-/// Returns the remark that a match stands there since before the wait, and how to count it.
+/// Returns the remark that a match was there before the wait, and how to count it.
 fn stands_before(report: &PredicateReport) -> String {
     let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
-    format!(" (it stands there since before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
+    format!(" (it was there before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
 }
 
-/// Returns the lines that satisfied the wait, each once.
+/// Returns the lines that met the wait's conditions, each once.
 pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for report in &answer.predicates {
@@ -373,7 +373,7 @@ pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
     lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Returns the ends that satisfied the wait: of the pane that decided it, else of all.
+/// Returns the pane ends that met the wait: of the deciding pane, else of all.
 fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
     let is_matched = answer.outcome == WaitOutcome::Matched;
     answer.predicates.iter().filter(move |report| {
@@ -382,11 +382,11 @@ fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
     })
 }
 
-/// Returns the exit status of the processes that ended: the first that is not 0.
+/// Returns the exit status of the ended processes: the first that is not 0.
 fn propagated(answer: &WaitAnswer) -> u8 {
     let status = |report: &PredicateReport| {
         output::exit_code(report.exit_status, report.exit_signal).unwrap_or_else(|| {
-            output::note(&format!("the exit status of {} is not known", report.pane));
+            output::note(&format!("the exit status of {} is unknown", report.pane));
             EXIT_ERROR
         })
     };
@@ -423,7 +423,7 @@ fn failure_reason(answer: &WaitAnswer) -> Option<String> {
                 .filter(|report| !report.latched && report.kind != PredicateKind::Fail)
                 .map(|report| describe(report) + &stands_before(report))
                 .collect();
-            let mut why = format!("not in {:.1} s: {}", answer.duration_ms / 1000.0, open.join(", "));
+            let mut why = format!("timeout after {:.1} s; not met: {}", answer.duration_ms / 1000.0, open.join(", "));
             if let Some(screen) = answer.screen.as_deref().map(str::trim_end).filter(|screen| !screen.is_empty()) {
                 why.push_str("; the screen ends:\n");
                 why.push_str(screen);

@@ -1,4 +1,4 @@
-//! A command line as a shell reads it, as far as completion needs it.
+//! Splits a command line as a shell does, as far as completion needs it.
 
 /// The words before the cursor, and the one that ends there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub(super) struct Word {
     /// Its text, without quotes.
     pub(super) text: String,
     /// How many bytes of `text` bash does not replace: all up to the last character that ends a
-    /// word for its line editor, or to the quote that is open.
+    /// word for its line editor, or to the open quote.
     kept: usize,
-    /// The quote that is open.
+    /// The open quote.
     quote: Option<char>,
 }
 
@@ -63,18 +63,18 @@ impl Line {
 }
 
 impl Word {
-    /// A word that its shell replaces as a whole, and quotes.
+    /// A word that its shell replaces as a whole and quotes.
     pub(super) fn new(text: String) -> Self {
         Self { text, ..Self::default() }
     }
 
-    /// Returns how bash has to insert a value that begins with this word. `None`: it cannot stand
-    /// within the quote that is open.
+    /// Returns how bash must insert a value that begins with this word. `None`: the value cannot be
+    /// inside the open quote.
     pub(super) fn completed(&self, value: &str) -> Option<String> {
         let rest = value.get(self.kept..)?;
         match self.quote {
             Some('\'') => (!rest.contains('\'')).then(|| rest.to_owned()),
-            // There is no way to write a `!` there that an interactive bash would leave alone.
+            // An interactive bash expands every `!` there.
             Some(_) if rest.contains('!') => None,
             Some(_) => Some(escaped(rest, |character| matches!(character, '"' | '\\' | '$' | '`'))),
             None => Some(escaped(rest, |character| {

@@ -1,12 +1,11 @@
-//! Completion of command lines: the scripts of `muxtap completions` ask
+//! Completion of command lines: the scripts of `muxtap completions` call
 //! `muxtap __complete SHELL …` at each TAB.
 //!
-//! `__complete` is no command of the argument tree, so that no help and no page lists it, and a TAB does not
-//! wait for clap. Whatever goes wrong, it offers less and says nothing: stderr is a terminal on
-//! which somebody is typing. `clap_complete` has an engine for this, which is not used: it is
-//! outside of its promise of compatibility (`unstable-dynamic`), what completes a value there does
-//! not see the `-S` and `-L` of the line, and its script for bash neither quotes names nor knows
-//! that bash ends a word at a colon.
+//! `__complete` is not in the argument tree, so no help lists it, and a TAB does not wait for clap.
+//! After any error it offers fewer words and prints nothing: stderr is the terminal on which the
+//! person types. The engine of `clap_complete` is not used: it is unstable (`unstable-dynamic`), its
+//! completers do not see the line's `-S` and `-L`, and its script for bash neither quotes names nor
+//! handles that bash ends a word at a colon.
 
 mod line;
 mod place;
@@ -25,19 +24,19 @@ use self::{
 };
 use super::args;
 
-/// The word that asks for completions.
+/// The word that requests completions.
 pub(super) const WORD: &str = "__complete";
 
-/// How long the daemon may take before nothing is offered: somebody waits with a finger on TAB.
+/// How long the daemon may take before nothing is offered: a person waits after pressing TAB.
 const LIMIT: Duration = Duration::from_secs(1);
-/// The columns of a value beyond which descriptions are not aligned.
+/// The maximum width of a value for which descriptions are aligned.
 const ALIGNED: usize = 32;
 
-/// A word that the shell may put in.
+/// A word that the shell may insert.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Candidate {
     value: String,
-    /// A few words about it, where the shell shows them.
+    /// A short description, for shells that show it.
     description: String,
 }
 
@@ -57,12 +56,11 @@ pub(super) fn script(shell: Shell) -> Option<&'static str> {
     }
 }
 
-/// Prints what may stand at the end of a command line. The first line says how the rest is meant:
-/// `words`, each with a tab and its description; `files`, `dirs` or `command N`, which the shell
-/// completes itself.
+/// Prints completions for the end of a command line. The first line is their kind: `words`, each with
+/// a tab and its description; `files`, `dirs` or `command N`, which the shell completes itself.
 pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(answer) = answer(arguments) {
-        // The shell may have given up.
+        // The shell may have exited.
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(answer.as_bytes()).and_then(|()| stdout.flush());
     }
@@ -70,7 +68,7 @@ pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn answer(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
-    // A word that is not text cannot be completed by text.
+    // A word that is not valid UTF-8 cannot be completed.
     let arguments: Option<Vec<String>> = arguments.into_iter().map(|word| word.into_string().ok()).collect();
     let mut arguments = arguments?.into_iter();
     let shell = arguments.next()?;
@@ -82,7 +80,7 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
         "zsh" | "fish" => {
             let mut words: Vec<String> = arguments.collect();
             let current = words.pop()?;
-            // fish gives the word as it is typed.
+            // fish passes the word as typed.
             let text = if shell == "fish" { Line::parse(&current, "").current.text } else { current };
             Line { words, current: Word::new(text) }
         }
@@ -98,7 +96,7 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
         Offer::Words(words) => words,
         Offer::Asked(what) => targets::ask(what, &place),
     };
-    // What controls a terminal is in no value that is offered, and is shown in a description.
+    // Offered values have no control characters; descriptions show them escaped.
     let usable = candidates.into_iter().filter(|candidate| !candidate.value.chars().any(plain::controls));
     let whole =
         usable.map(|candidate| Candidate { value: format!("{}{}", place.before, candidate.value), ..candidate });
@@ -120,7 +118,7 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
                 let blanks = widest.saturating_sub(columns(&candidate));
                 let Candidate { value, description } = candidate;
                 let description = plain::name(&description);
-                // The list as it is shown, since zsh aligns it only with functions of its own.
+                // The formatted list: zsh aligns only with its own functions.
                 let shown = if description.is_empty() {
                     value.clone()
                 } else {

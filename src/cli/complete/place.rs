@@ -1,4 +1,4 @@
-//! Where in the argument tree a command line's last word stands, and what may stand there.
+//! Finds the place of a command line's last word in the argument tree, and the valid words there.
 
 use std::ffi::OsString;
 
@@ -15,46 +15,46 @@ use crate::{
     cli::args::{SUBCOMMAND_NAME, SUBCOMMAND_PATH},
 };
 
-/// The place of the word that is completed.
+/// The place of the completed word.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// The kinds of words that may stand there.
+    /// The kinds of words that are valid there.
     pub(super) offer: Offer,
     /// The part of the word before the value: `--color=`, `-t`, `output,`.
     pub(super) before: String,
     /// The rest of the word.
     pub(super) value: String,
-    /// The tmux server that the line names so far.
+    /// The tmux server that the line has named so far.
     pub(super) server: ServerChoice,
-    /// The device whose workspace the line names so far.
+    /// The device whose workspace the line has named so far.
     pub(super) device: Option<String>,
-    /// Whether the program is called `freshell`, which is another device than `muxtap workspace`.
+    /// Whether the program is called `freshell`, which is a different device from `muxtap workspace`.
     pub(super) freshell: bool,
 }
 
-/// A kind of word that may stand at a place.
+/// A kind of word that is valid at a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// These words.
     Words(Vec<Candidate>),
-    /// Names that the daemon, or a directory of sockets, has.
+    /// Names from the daemon or from a directory of sockets.
     Asked(Asked),
     /// A file.
     Files,
     /// A directory.
     Dirs,
-    /// A word of a command line of its own, whose first word is the line's word of this number, the
-    /// program's being 0.
+    /// A word of an embedded command line, whose first word is the line's word with this number
+    /// (0: the program).
     Command(usize),
 }
 
-/// Names of layouts, as tmux has them.
+/// tmux's names of layouts.
 const LAYOUTS: [&str; 5] = ["even-horizontal", "even-vertical", "main-horizontal", "main-vertical", "tiled"];
-/// Commands that can be asked about a pane which has gone.
+/// Commands that accept an ended pane.
 const READ_ENDED: [&str; 4] = ["capture-pane", "read", "cursor", "tail"];
 
 impl Place {
-    /// Walks the tree, which was built, along the words before `current`.
+    /// Walks the built tree along the words before `current`.
     pub(super) fn find(tree: &Command, words: &[String], current: &str) -> Self {
         let mut walk = Walk::new(tree);
         let freshell = crate::cli::commands::workspace::is_freshell(words.first().map(std::ffi::OsStr::new));
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// Replaces a `~` by the home directory: the shell has not done it yet.
+/// Replaces `~` with the home directory: the shell has not expanded it yet.
 fn expanded(path: String) -> OsString {
     match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
         (Some(rest), Some(mut home)) => {
@@ -83,20 +83,20 @@ fn expanded(path: String) -> OsString {
     }
 }
 
-/// The state of reading a command line word by word.
+/// The state of parsing a command line word by word.
 struct Walk<'a> {
     command: &'a Command,
-    /// The option whose values come next, and how many it has already.
+    /// The option whose values come next, and how many it already has.
     pending: Option<(&'a Arg, usize)>,
-    /// Words that were no options.
+    /// Words that are not options.
     positionals: usize,
-    /// Whether `--` stood there, or a command of its own begins.
+    /// Whether `--` was found, or an embedded command line has begun.
     no_options: bool,
-    /// The first word of a command of its own.
+    /// The first word of an embedded command line.
     inner: Option<usize>,
     path: Option<String>,
     name: Option<String>,
-    /// Whether the command is one about workspaces, and the device that it names.
+    /// Whether the command is about workspaces, and the device that it names.
     in_workspace: bool,
     device: Option<String>,
 }
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a word is a value of an option that has `count` values already.
+    /// Whether a word is a value of an option that already has `count` values.
     fn is_value(&self, arg: &Arg, count: usize, word: &str) -> bool {
         let least = arg.get_num_args().map_or(1, |range| range.min_values());
         count < least || !word.starts_with('-') && !self.no_options
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         self.positionals += 1;
     }
 
-    /// Returns the argument whose value a word that is no option would be.
+    /// Returns the argument for which a word that is not an option would be a value.
     fn next_positional(&self) -> Option<&'a Arg> {
         let last = || self.command.get_positionals().last().filter(|arg| has_many(arg));
         self.command.get_positionals().nth(self.positionals).or_else(last)
@@ -202,8 +202,7 @@ impl<'a> Walk<'a> {
         self.command.get_arguments().find(is_named)
     }
 
-    /// Returns the option in a word of letters that takes a value, and the value that stands behind
-    /// it there.
+    /// Returns the option with a value in a word of letters, and the value that follows it there.
     fn cluster<'w>(&self, word: &'w str) -> Option<(&'a Arg, Option<&'w str>)> {
         let letters = word.strip_prefix('-')?;
         for (at, letter) in letters.char_indices() {
@@ -216,12 +215,12 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// Whether a word holds nothing but letters of flags.
+    /// Whether a word consists of flags' letters.
     fn shorts(&self, word: &str) -> bool {
         word.chars().skip(1).all(|letter| self.short(letter).is_some())
     }
 
-    /// Returns what may stand as the word of this number, and what of it stands before the value.
+    /// Returns the valid kinds for the word with this number, and its part before the value.
     fn offer(&self, index: usize, current: &str) -> (Offer, String) {
         if let Some((arg, count)) = self.pending
             && self.is_value(arg, count, current)
@@ -249,7 +248,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns what an argument takes. `before` stands in the word before `value`.
+    /// Returns what an argument accepts. `before` is the word's part before `value`.
     fn values(&self, arg: &Arg, index: usize, before: String, value: &str) -> (Offer, String) {
         let possible = arg.get_possible_values();
         if !possible.is_empty() {
@@ -259,7 +258,7 @@ impl<'a> Walk<'a> {
             return (Offer::Words(shown.map(|value| Candidate::new(value.get_name(), help(value))).collect()), before);
         }
         let words = |words: &[&str]| Offer::Words(words.iter().map(|word| Candidate::new(*word, "")).collect());
-        // Lists are separated by commas: what stands before the last one stays.
+        // Commas separate lists: the part before the last comma stays.
         let list = |all: &[&str]| {
             let earlier = value.rfind(',').and_then(|comma| value.get(..=comma)).unwrap_or_default();
             let left: Vec<&str> =
@@ -309,7 +308,7 @@ impl<'a> Walk<'a> {
 }
 
 fn first_line(help: &clap::builder::StyledStr) -> String {
-    // Help is broken into lines where the source is.
+    // Help has the line breaks of the source.
     help.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -321,7 +320,7 @@ fn has_many(arg: &Arg) -> bool {
     arg.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
-/// Whether an argument is a command line of its own.
+/// Whether an argument is an embedded command line.
 fn is_command(arg: &Arg) -> bool {
     arg.is_positional() && arg.is_trailing_var_arg_set()
 }
@@ -378,7 +377,7 @@ mod tests {
         }
     }
 
-    /// A target that a command of tomorrow takes is completed, too.
+    /// Targets of future commands are completed, too.
     #[test]
     fn every_target_of_the_tree_is_completed() {
         let mut tree = tree();

@@ -1,4 +1,4 @@
-//! Sessions, windows and panes as words that can stand behind `-t`.
+//! Sessions, windows and panes as words that can follow `-t`.
 
 use std::{fs, os::unix::fs::FileTypeExt as _};
 
@@ -15,16 +15,16 @@ use crate::{
     daemon::start,
 };
 
-/// A question whose answer is a list of words.
+/// A query for a list of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Sessions.
     Sessions,
     /// Windows.
     Windows,
-    /// Panes, and sessions and windows for the pane that is active there.
+    /// Panes, and sessions and windows, which mean their active pane.
     Panes {
-        /// Panes that have gone, too.
+        /// Panes, including ended ones.
         ended: bool,
     },
     /// Names of tmux servers.
@@ -35,7 +35,7 @@ pub(super) enum Asked {
     Workspace(Part),
 }
 
-/// A kind of thing that commands about workspaces name.
+/// A kind of target of commands about workspaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Devices,
@@ -45,14 +45,14 @@ pub(super) enum Part {
     Terminals,
 }
 
-/// Asks the daemon that runs; starts none. Whatever goes wrong, there is nothing to offer.
+/// Queries the running daemon; does not start one. After any error offers nothing.
 pub(super) fn ask(what: Asked, place: &Place) -> Vec<Candidate> {
     let (device, typed) = (place.device.as_deref(), place.value.as_str());
     let Ok(caller) = Caller::new(&place.server, false) else { return Vec::new() };
     if what == Asked::ServerNames {
         return server_names(&caller);
     }
-    // Its own workspace is in a file: no daemon is needed for that.
+    // The device's own workspace is in a file, which needs no daemon.
     let own = match what {
         Asked::Workspace(part) if device.is_none() => super::workspace::own(&caller, place.freshell, part),
         _ => Vec::new(),
@@ -61,12 +61,12 @@ pub(super) fn ask(what: Asked, place: &Place) -> Vec<Candidate> {
     let Ok(runtime) = runtime else { return own };
     let asked =
         runtime.block_on(async { tokio::time::timeout(LIMIT, from_daemon(what, &caller, device, typed)).await });
-    // A thread that waits for a daemon which takes no connection is not waited for.
+    // A thread that waits for a daemon which accepts no connection is not joined.
     runtime.shutdown_background();
     own.into_iter().chain(asked.ok().flatten().unwrap_or_default()).collect()
 }
 
-/// Returns the sockets in tmux's directory, whether a server listens there or not.
+/// Returns the sockets in tmux's directory, with or without a server.
 fn server_names(caller: &Caller) -> Vec<Candidate> {
     let Some(Ok(entries)) = caller.sockets.as_ref().map(fs::read_dir) else { return Vec::new() };
     let sockets = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
@@ -87,7 +87,7 @@ async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: 
     if let Asked::Workspace(part @ (Part::Devices | Part::Tabs | Part::Panes)) = what {
         return super::workspace::of_daemon(&mut client, part, device).await;
     }
-    // A socket that is not there would be one more that the daemon watches for.
+    // The daemon would start to watch for a missing socket.
     let is_socket = fs::metadata(&caller.server).is_ok_and(|found| found.file_type().is_socket());
     if !is_socket {
         let socket = caller.server.to_str()?;
@@ -115,8 +115,8 @@ async fn from_daemon(what: Asked, caller: &Caller, device: Option<&str>, typed: 
     Some(all_panes(&windows_of(&panes), &panes, typed))
 }
 
-/// Returns the windows in which panes are, each in one session. A list of windows would be another
-/// question to tmux, and take as long again.
+/// Returns the windows of panes, each in one session. Listing windows would be another query to tmux,
+/// and take as long again.
 fn windows_of(panes: &[PaneInfo]) -> Vec<WindowInfo> {
     let mut windows: Vec<WindowInfo> = Vec::new();
     for pane in panes.iter().filter(|pane| !pane.window_id.is_empty()) {
@@ -136,12 +136,12 @@ fn windows_of(panes: &[PaneInfo]) -> Vec<WindowInfo> {
     windows
 }
 
-/// Asks this daemon. [`Client::get`] would start another one where it has gone.
+/// Queries this daemon. [`Client::get`] would start another one if it has exited.
 pub(super) async fn get<T: serde::de::DeserializeOwned>(client: &mut Client, path: &str) -> Option<T> {
     client.get_from_same_daemon(path, &()).await.ok()?.ok()
 }
 
-/// Whether a name stands for itself in a target, and can be shown and typed.
+/// Whether a name is a valid target as it is, and can be shown and typed.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(['%', '@', '$', '=', '{', '+', '-', '!', '^', '~'])
@@ -185,7 +185,7 @@ fn session_label<'a>(id: &'a str, name: &'a str) -> &'a str {
     if is_plain(name) { name } else { id }
 }
 
-/// Returns a window's target: by its name where that is the only one in its session.
+/// Returns a window's target: its name if that is unique in its session.
 fn window_label(window: &WindowInfo, all: &[WindowInfo]) -> String {
     let session = session_label(&window.session_id, &window.session);
     let is_shared = || {
@@ -203,7 +203,7 @@ fn all_panes(all: &[WindowInfo], panes: &[PaneInfo], typed: &str) -> Vec<Candida
     let place = |pane: &PaneInfo| output::place(&pane.session, pane.window_index, pane.index);
     let about = |pane: &PaneInfo| {
         let ended = if pane.dead { output::ended(pane.exit_status, pane.exit_signal) } else { String::new() };
-        // One that has gone has no place.
+        // An ended pane has no place.
         let parts = if pane.window_id.is_empty() {
             vec![pane.command.clone(), ended]
         } else {
@@ -220,15 +220,15 @@ fn all_panes(all: &[WindowInfo], panes: &[PaneInfo], typed: &str) -> Vec<Candida
         last = &window.session_id;
         let name = session_label(&window.session_id, &window.session);
         let count = all.iter().filter(|other| other.session_id == window.session_id).count();
-        // A bare number is refused, and so may be a name that a window has, too.
+        // A bare number is rejected, and a name that a window also has may be.
         let is_odd = is_number(name) || all.iter().any(|other| other.name == name);
         let label = if is_odd { format!("{name}:") } else { name.to_owned() };
         offered.push(Candidate::new(label, format!("session, {}", counted(count, "window"))));
     }
     offered.extend(windows(all, typed));
     offered.extend(panes.iter().map(|pane| Candidate::new(pane.id.to_string(), about(pane))));
-    // A pane's place in its window only where somebody has begun to write one: each pane would
-    // stand there twice.
+    // A pane's place in its window only if the word already begins so: otherwise each pane would be
+    // listed twice.
     if typed.contains([':', '.']) {
         for window in all.iter().filter(|window| window.panes > 1) {
             let label = window_label(window, all);

@@ -18,13 +18,13 @@ use crate::{
     },
 };
 
-/// Returns the parts of this command line's own workspace. Its files are read, and nothing else is done to them.
+/// Returns the parts of this command line's own workspace. Only reads its files.
 pub(super) fn own(caller: &Caller, freshell: bool, part: Part) -> Vec<Candidate> {
     let Ok(folder) = folder(caller, freshell) else { return Vec::new() };
     Home::new(folder).look().map_or_else(Vec::new, |workspace| parts(part, &workspace))
 }
 
-/// Returns devices, or the parts of the named one's workspace: it is asked, or it has published them.
+/// Returns devices, or the parts of the named device's workspace: from the device, or as published.
 pub(super) async fn of_daemon(client: &mut Client, part: Part, device: Option<&str>) -> Option<Vec<Candidate>> {
     if part == Part::Devices {
         let list: DeviceList = get(client, "/v1/devices").await?;
@@ -46,7 +46,7 @@ pub(super) fn terminals(caller: &Caller, panes: &[PaneInfo]) -> Vec<Candidate> {
     named.map(|(id, pane)| Candidate::new(format!("terminal:{id}"), about(pane))).collect()
 }
 
-/// Returns the parts of a workspace, as it is published.
+/// Returns the parts of a published workspace.
 fn parts(part: Part, workspace: &Value) -> Vec<Candidate> {
     let list = |name: &str| workspace.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |entity: &Value, name: &str| entity.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();

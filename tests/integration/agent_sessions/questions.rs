@@ -186,7 +186,7 @@ fn an_agent_does_not_answer_its_own_question() {
         let said = world.path("work").join(name);
         eventually("both are tried", || said.exists());
         let said = std::fs::read_to_string(said).unwrap();
-        let refused = said.matches("this answer comes from what it started").count();
+        let refused = said.matches("this answer comes from a process that it started").count();
         assert!(refused == 2 && said.matches("\n1\n").count() == 2, "{name}: {said}");
     }
     assert_eq!(world.http("GET", "/v1/approvals", None).json(), open);
@@ -258,7 +258,7 @@ fn an_orphan_of_an_agent_answers_nothing() {
     let said = world.path("work/said.done");
     eventually("both are tried", || said.exists());
     let said = std::fs::read_to_string(said).unwrap();
-    let refused = said.matches("comes from what an agent of this muxtap has started").count();
+    let refused = said.matches("comes from a process that an agent of this muxtap started").count();
     assert!(refused == 2 && said.matches("\n1\n").count() == 2, "{said}");
     assert_eq!(world.http("GET", "/v1/approvals", None).json(), open);
     session.kill();

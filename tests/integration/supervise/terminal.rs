@@ -100,7 +100,7 @@ async fn a_question_is_listed_and_answered_by_its_name() {
 async fn who_watches_is_asked_and_where_nobody_does_spawn_is_refused() {
     let (stage, daemon) = stage(false, LONG);
     let refused = spawning(&stage, "p").await.unwrap();
-    assert!(refused.starts_with("Error: spawn needs a human's approval, and nobody watches"), "{refused}");
+    assert!(refused.starts_with("Error: spawn needs a human's approval, and no human watches"), "{refused}");
     let mut watch = Background::start(&mut stage.world.muxtap_command(&["approvals", "--watch"]));
     eventually("somebody watches", || daemon.approvals.is_watched());
     let spawned = spawning(&stage, "do\n\x1b]0;evil\x07it");

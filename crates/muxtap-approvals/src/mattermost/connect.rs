@@ -34,14 +34,14 @@ pub(super) struct Address {
 impl Address {
     /// Reads `http://HOST[:PORT][/PATH]` or `https://…`.
     pub(super) fn read(url: &str) -> io::Result<Self> {
-        let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("{url:?} is no address: {why}"));
-        let uri: Uri = url.trim().parse().map_err(|_| wrong("it cannot be read"))?;
+        let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("invalid address {url:?}: {why}"));
+        let uri: Uri = url.trim().parse().map_err(|_| wrong("not a valid URL"))?;
         let (port, tls) = match uri.scheme_str() {
             Some("http") => (80, None),
             Some("https") => (443, Some(OnceLock::new())),
-            _ => return Err(wrong("write http:// or https://")),
+            _ => return Err(wrong("expected http:// or https://")),
         };
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("there is no host"))?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("missing host"))?;
         Ok(Self {
             host: host.to_owned(),
             port: uri.port_u16().unwrap_or(port),
@@ -91,7 +91,7 @@ fn connector() -> io::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::warn!("certificates of this machine: {error}");
+        tracing::warn!("cannot load this machine's certificates: {error}");
     }
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {

@@ -67,7 +67,7 @@ impl Events {
         };
         let socket = tokio::time::timeout(CONNECT_LIMIT, connect)
             .await
-            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the WebSocket did not open"))??;
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timeout: the WebSocket did not open"))??;
         let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self { socket, ping, last_received: Instant::now() })
@@ -80,7 +80,7 @@ impl Events {
                 message = self.socket.next() => message,
                 _ = self.ping.tick() => {
                     if self.last_received.elapsed() > SILENCE {
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, "the WebSocket is silent"));
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, "timeout: no data from the WebSocket"));
                     }
                     self.socket.send(Message::Ping(Vec::new().into())).await.map_err(io::Error::other)?;
                     continue;
@@ -107,7 +107,7 @@ impl Events {
 fn read(text: &str) -> io::Result<Option<Reaction>> {
     let Ok(frame) = serde_json::from_str::<Frame>(text) else { return Ok(None) };
     if frame.status.as_deref() == Some("FAIL") {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the WebSocket refuses the token"));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the WebSocket rejected the token"));
     }
     if frame.event.as_deref() != Some("reaction_added") {
         return Ok(None);

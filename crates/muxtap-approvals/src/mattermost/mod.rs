@@ -86,7 +86,7 @@ impl Confirm for Mattermost {
             match asked {
                 Ok(decision) => decision.unwrap_or(Decision::Denied),
                 Err(error) => {
-                    tracing::warn!("cannot ask in Mattermost: {error}");
+                    tracing::warn!("cannot post the question to Mattermost: {error}");
                     Decision::Unavailable(UNREACHABLE.into())
                 }
             }
@@ -129,7 +129,7 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
     for emoji in OFFERED {
         if let Err(error) = rest.react(post, emoji).await {
             // A human can add the missing reaction.
-            tracing::warn!("cannot offer {emoji}: {error}");
+            tracing::warn!("cannot add the reaction {emoji}: {error}");
         }
     }
     let mut judge = Judge { rest, post, users: HashMap::new() };
@@ -160,7 +160,7 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
         if !opened && (failures == FIRST_TRIES || lost.kind() == io::ErrorKind::PermissionDenied) {
             return Err(lost);
         }
-        tracing::info!("the WebSocket is lost: {lost}");
+        tracing::info!("lost the WebSocket connection: {lost}");
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -237,7 +237,7 @@ impl Judge<'_> {
             }
             Err(error) => {
                 // The failure is not cached: the next reaction requests the name again.
-                tracing::warn!("cannot tell who {user} is: {error}");
+                tracing::warn!("cannot look up the name of user {user}: {error}");
                 false
             }
         }

@@ -81,7 +81,7 @@ impl Rest {
     pub(super) async fn username(&self, user: &str) -> io::Result<String> {
         // The id comes from the server and must remain one component of a path.
         if user.is_empty() || !user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            return Err(io::Error::other(format!("{user:?} is no user's id")));
+            return Err(io::Error::other(format!("invalid user id {user:?}")));
         }
         let route = format!("users/{user}");
         Ok(self.ask::<User>(Method::GET, &route, None::<&()>, std::future::pending()).await?.username)
@@ -116,7 +116,7 @@ impl Rest {
             let once = self.once(method.clone(), route, body.clone());
             let (status, pause, answer) = tokio::time::timeout(REQUEST_LIMIT, once)
                 .await
-                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("{method} {route}: no answer")))??;
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("{method} {route}: no response")))??;
             if status.is_success() {
                 return Ok(answer);
             }
@@ -129,7 +129,7 @@ impl Rest {
                 () = &mut over => break,
             }
         }
-        Err(io::Error::new(io::ErrorKind::Interrupted, "it was no longer wanted"))
+        Err(io::Error::new(io::ErrorKind::Interrupted, "the request was cancelled"))
     }
 
     async fn once(

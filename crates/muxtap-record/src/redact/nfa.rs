@@ -22,13 +22,13 @@ impl Nfa {
         if patterns.len() > PATTERNS {
             let count = patterns.len();
             return Err(Error::invalid(format!(
-                "redact: {count} patterns, {PATTERNS} are allowed; join some with `|`"
+                "redact: {count} patterns; at most {PATTERNS} are allowed; join some with `|`"
             )));
         }
         for pattern in patterns {
             let parsed = regex_syntax::Parser::new().parse(pattern).map_err(|error| refused(pattern, &error))?;
             match parsed.properties().minimum_len() {
-                Some(0) => return Err(refused(pattern, &"it matches the empty text, so it would be everywhere")),
+                Some(0) => return Err(refused(pattern, &"it matches the empty text, which is everywhere")),
                 None => return Err(refused(pattern, &"it can never match")),
                 Some(_) => {}
             }

@@ -11,14 +11,14 @@ impl Session {
         let conflict = |message: String| Error::new(ErrorCode::Conflict, message);
         let version = result.get("protocolVersion").and_then(Value::as_u64).unwrap_or_default();
         if version != acp::PROTOCOL_VERSION {
-            return Err(conflict(format!("the agent speaks version {version} of ACP, muxtap version 1")));
+            return Err(conflict(format!("unsupported ACP version: the agent speaks {version}, muxtap speaks 1")));
         }
         let cwd = self.about.cwd.display().to_string();
         let (method, params) = match &self.about.resume {
             Some(id) => {
                 let loads = result.pointer("/agentCapabilities/loadSession").and_then(Value::as_bool);
                 if loads != Some(true) {
-                    return Err(conflict("this agent cannot go on with an earlier session".into()));
+                    return Err(conflict("this agent cannot resume an earlier session".into()));
                 }
                 ("session/load", json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }))
             }
@@ -36,7 +36,7 @@ impl Session {
             None => result.get("sessionId").and_then(Value::as_str).unwrap_or_default(),
         };
         if !SessionName::is_part(id) {
-            return Err(Error::new(ErrorCode::Conflict, "the agent gave its session no id that can be used"));
+            return Err(Error::new(ErrorCode::Conflict, "the agent returned an unusable session id"));
         }
         let name = SessionName { provider: self.about.provider.clone(), id: id.to_owned() };
         // The name is set only once: `Asked::Open` is sent once.
@@ -60,10 +60,10 @@ pub(super) fn refused(asked: Asked, error: &acp::RpcError) -> Error {
     let words = error.text();
     let message = match asked {
         _ if error.code == AUTH_REQUIRED => {
-            format!("the agent wants a login ({words}): log in with its own program, then try again")
+            format!("the agent requires a login ({words}): log in with its own program, then try again")
         }
-        Asked::Initialize => format!("the agent refused to begin: {words}"),
-        Asked::Mode => format!("the agent refused the mode: {words}"),
+        Asked::Initialize => format!("the agent failed to initialize: {words}"),
+        Asked::Mode => format!("the agent rejected the mode: {words}"),
         Asked::Open | Asked::Prompt => format!("the agent opened no session: {words}"),
     };
     Error::new(ErrorCode::Conflict, message)

@@ -1,4 +1,4 @@
-//! The daemon: whether it runs and answers, and what it was started with.
+//! Checks of the daemon: whether it runs and responds, and what it was started with.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::{
     daemon::check_ports,
 };
 
-/// How long the daemon may take to say what it knows without asking.
+/// How long the daemon may take to report its own state.
 const STATUS_LIMIT: Duration = Duration::from_secs(5);
-/// How long the daemon may take to look at tmux programs and servers, each call of which has a limit of its own.
+/// How long the daemon may take to examine tmux programs and servers; each of its calls has its own limit.
 const ENVIRONMENT_LIMIT: Duration = Duration::from_secs(25);
 
 const NAME: &str = "daemon";
 const RESTART: &str = "muxtap stop: the next command starts a daemon that reads it";
 
-/// A daemon that runs, and what it says of itself.
+/// A running daemon and its reports about itself.
 pub(super) struct Daemon {
     pub(super) status: StatusAnswer,
     pub(super) environment: Result<EnvironmentAnswer>,
@@ -29,7 +29,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Asks the daemon that runs; starts none. `None`: none runs.
+    /// Queries the running daemon; does not start one. `None`: no daemon is running.
     pub(super) async fn ask(caller: &Caller) -> Result<Option<Self>> {
         let Some(mut client) = caller.running().await? else { return Ok(None) };
         let status = ask(&mut client, "/v1/status", STATUS_LIMIT).await?;
@@ -41,24 +41,24 @@ impl Daemon {
 
 async fn ask<T: DeserializeOwned>(client: &mut Client, path: &str, limit: Duration) -> Result<T> {
     let answer = tokio::time::timeout(limit, client.get_from_same_daemon(path, &())).await;
-    let late = || Error::new(ErrorCode::Timeout, format!("it does not answer {path} in {} s", limit.as_secs()));
+    let late = || Error::new(ErrorCode::Timeout, format!("no response to {path} in {} s", limit.as_secs()));
     answer.map_err(|_| late())?.unwrap_or_else(|lost| Err(lost.into()))
 }
 
-/// Checks the key of the audit log that a daemon started now would use, where there is one.
+/// Checks the key of the audit log that a daemon started now would use, if it exists.
 fn audit_key(settings: &Settings) -> Option<Check> {
     const NAME: &str = "audit log";
     let log = settings.audit.as_ref()?;
     key_file(log).symlink_metadata().ok()?;
     let wrong = AuditKey::of(log).err()?.message;
     Some(if settings.audit_is_chosen() {
-        Check::problem(NAME, wrong, "no daemon starts before")
+        Check::problem(NAME, wrong, "fix this: no daemon starts with it")
     } else {
-        Check::warning(NAME, wrong, "until then nothing is recorded")
+        Check::warning(NAME, wrong, "fix this: until then no audit log is written")
     })
 }
 
-/// Checks whether the daemon answers, and whether it was started with what is there now.
+/// Checks whether the daemon responds, and whether its environment matches the current one.
 pub(super) fn checks(
     caller: &Caller,
     daemon: Result<&Option<Daemon>, &Error>,
@@ -70,7 +70,8 @@ pub(super) fn checks(
             let mut checks = vec![Check::ok(NAME, "not running; the first command starts it")];
             checks.extend(settings.ok().and_then(audit_key));
             let refused = settings.ok().and_then(|settings| check_ports(settings).err());
-            checks.extend(refused.map(|error| Check::problem("http", error.message, "no daemon starts before")));
+            let fix = "fix this: no daemon starts with it";
+            checks.extend(refused.map(|error| Check::problem("http", error.message, fix)));
             return checks;
         }
         Err(error) => return vec![unanswered(caller, error)],
@@ -96,7 +97,7 @@ fn unanswered(caller: &Caller, error: &Error) -> Check {
         return Check::problem(
             NAME,
             &error.message,
-            format!("see {}, then end the process", caller.paths.log.display()),
+            format!("see {}, then kill the process", caller.paths.log.display()),
         );
     }
     Check::problem(NAME, &error.message, "muxtap stop; if that does not help, see its log")
@@ -117,21 +118,21 @@ fn answers(Daemon { status, environment, .. }: &Daemon) -> Check {
 
 /// Converts a warning of the daemon into a check.
 fn warning(message: &String) -> Check {
-    Check::warning(NAME, message, "the daemon goes on; what it says is missing comes back when there is room again")
+    Check::warning(NAME, message, "the daemon continues; what is missing returns when resources are available again")
 }
 
-/// Checks a file that the daemon read, or looked for, when it began.
+/// Checks a file that the daemon read, or looked for, at its start.
 fn changed(file: &ConfigFile) -> Option<Check> {
     let ConfigFile { path, read, changed } = file;
     let message = match (changed, read) {
         (false, _) => return None,
         (true, true) => format!("{path} has changed since the daemon read it"),
-        (true, false) => format!("{path} was made since the daemon began, which has not read it"),
+        (true, false) => format!("{path} was created after the daemon's start and has not been read"),
     };
     Some(Check::warning("config", message, RESTART))
 }
 
-/// Checks whether the configuration file of this shell is one that the daemon knows of.
+/// Checks whether the daemon has read this shell's configuration file.
 fn other_file(settings: &Settings, known: &[ConfigFile]) -> Option<Check> {
     let file = settings.answer().file?;
     if known.iter().any(|known| known.path == file) {
@@ -139,7 +140,7 @@ fn other_file(settings: &Settings, known: &[ConfigFile]) -> Option<Check> {
     }
     let read: Vec<_> = known.iter().filter(|file| file.read).map(|file| file.path.as_str()).collect();
     let read = if read.is_empty() { "none".to_owned() } else { read.join(", ") };
-    Some(Check::warning("config", format!("the daemon has not read {file}; it has read {read}"), RESTART))
+    Some(Check::warning("config", format!("the daemon has not read {file}; files it has read: {read}"), RESTART))
 }
 
 /// Checks whether a name of a tmux server means the same to the daemon as to this shell.
@@ -153,7 +154,7 @@ fn other_sockets(caller: &Caller, there: &EnvironmentAnswer) -> Option<Check> {
     Some(Check::warning(
         "tmux sockets",
         format!("the daemon looks for servers by name in {theirs} ({by}), this shell in {here}"),
-        "commands say which is meant; agents and programs over HTTP that give a name or nothing mean the daemon's: \
+        "commands use this shell's; agents and programs over HTTP that give a name or nothing use the daemon's: \
          muxtap stop, and the next command starts it with the TMUX_TMPDIR of its shell",
     ))
 }
@@ -213,6 +214,6 @@ mod tests {
         let told = |read, changed| super::changed(&file(read, changed).unwrap()).map(|check| check.message);
         assert_eq!((told(true, false), told(false, false)), (None, None));
         assert!(told(true, true).unwrap().contains("has changed"));
-        assert!(told(false, true).unwrap().contains("was made since"));
+        assert!(told(false, true).unwrap().contains("was created after"));
     }
 }

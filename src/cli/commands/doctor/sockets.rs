@@ -1,4 +1,4 @@
-//! The tmux servers of this user: their sockets, and whether they understand the program that speaks to them.
+//! Checks of this user's tmux servers: their sockets, and whether they accept the client program.
 
 use std::{
     collections::BTreeSet,
@@ -18,8 +18,8 @@ use crate::{
 
 const NAME: &str = "tmux server";
 
-/// Checks the server that is meant, those in its user's directory, and those that the daemon follows. What speaks to
-/// them is the daemon's, where one runs and says it.
+/// Checks the selected server, those in the user's directory, and those that the daemon follows. The client program is
+/// the daemon's if a daemon runs and reports it.
 pub(super) fn checks(caller: &Caller, here: &EnvironmentAnswer, daemon: Option<&Daemon>) -> Vec<Check> {
     let environment = Environment { var: &|name| env::var_os(name), uid: paths::uid() };
     let there = daemon.and_then(|daemon| daemon.environment.as_ref().ok());
@@ -37,7 +37,7 @@ pub(super) fn checks(caller: &Caller, here: &EnvironmentAnswer, daemon: Option<&
     let followed = daemon.and_then(|daemon| daemon.status.servers.iter().find(|followed| is_meant(&followed.socket)));
     match followed.filter(|followed| followed.state == "connected").and_then(|followed| followed.error.clone()) {
         Some(wrong) => {
-            checks.push(Check::problem(NAME, wrong, "until then only muxtap reaches it; tmux itself does not"));
+            checks.push(Check::problem(NAME, wrong, "until then only muxtap reaches the server; tmux itself does not"));
         }
         None => checks.push(checked(&caller.server, seen, true)),
     }
@@ -46,39 +46,36 @@ pub(super) fn checks(caller: &Caller, here: &EnvironmentAnswer, daemon: Option<&
     checks
 }
 
-/// Names what is set on a server by which a person may notice muxtap.
+/// Lists a server's settings through which a person may notice muxtap.
 fn noticed(server: &ServerProgram) -> impl Iterator<Item = Check> {
-    const FIX: &str = "nothing is wrong: docs/unnoticed.md says what differs while a pane is in use";
+    const FIX: &str = "no problem: docs/unnoticed.md says what differs while a pane is in use";
     let message = |text: &String| format!("{}: {text}", server.socket);
     server.noticed.iter().map(move |text| Check::warning("in use", message(text), FIX))
 }
 
-/// Checks a server by what is seen of it, or else by its socket alone.
+/// Checks a server by the report about it, or else by its socket alone.
 fn checked(socket: &Path, seen: &EnvironmentAnswer, meant: bool) -> Check {
     let found = seen.servers.iter().find(|server| same_socket(Path::new(&server.socket), socket));
     found.map_or_else(|| tmux_socket(socket, meant), |found| understood(found, &seen.program, meant))
 }
 
-/// Checks whether a server understands the program that speaks to it.
+/// Checks whether a server accepts the client program.
 fn understood(server: &ServerProgram, program: &TmuxProgram, meant: bool) -> Check {
-    const FIX: &str = "have it spoken to by its own program: with own_tmux as it is built in (true), or with that \
-                       program in MUXTAP_TMUX; then muxtap stop";
+    const FIX: &str = "use the server's own program: leave own_tmux at its default (true), or set MUXTAP_TMUX to that \
+                       program; then muxtap stop";
     if let Some(error) = &server.error {
         return if meant { Check::problem(NAME, error, FIX) } else { Check::warning(NAME, error, FIX) };
     }
-    let version = server
-        .version
-        .as_ref()
-        .map_or_else(|| "of a version it does not say".into(), |version| format!("tmux {version}"));
+    let version = server.version.as_ref().map_or_else(|| "unknown version".into(), |version| format!("tmux {version}"));
     let process = server.pid.map_or_else(String::new, |pid| format!(", process {pid}"));
     let message = format!("{}: {version}{process}", server.socket);
     if server.own {
-        return Check::ok(NAME, format!("{message}, spoken to by its own program {}", server.program));
+        return Check::ok(NAME, format!("{message}, reached with its own program {}", server.program));
     }
     match &program.version {
         Some(speaks) if server.version.as_ref().is_some_and(|version| version != speaks) => Check::warning(
             NAME,
-            format!("{message}, spoken to by {} of version {speaks}, which it understands so far", server.program),
+            format!("{message}, reached with {} of version {speaks}, which it accepts so far", server.program),
             FIX,
         ),
         _ => Check::ok(NAME, message),
@@ -100,7 +97,7 @@ fn socket_dir_problem(dir: &Path) -> Option<Check> {
     })
 }
 
-/// Checks a tmux server's socket; only the one that is `meant` can be a problem.
+/// Checks a tmux server's socket; only the selected one (`meant`) can be a problem.
 fn tmux_socket(socket: &Path, meant: bool) -> Check {
     let shown = socket.display();
     let wrong = |message: String, fix: &str| {
@@ -110,17 +107,17 @@ fn tmux_socket(socket: &Path, meant: bool) -> Check {
         Ok(_) => match fs::metadata(socket) {
             Ok(found) if found.uid() != paths::uid() => {
                 let message = format!("{shown} belongs to user {}", found.uid());
-                Check::warning(NAME, message, "muxtap can follow it as far as that server lets this user in")
+                Check::warning(NAME, message, "muxtap can follow it as far as the server admits this user")
             }
             _ => Check::ok(NAME, shown.to_string()),
         },
         Err(error) => match error.kind() {
-            io::ErrorKind::NotFound => Check::ok(NAME, format!("none on {shown} yet; muxtap new-session starts it")),
+            io::ErrorKind::NotFound => Check::ok(NAME, format!("none on {shown} yet; muxtap new-session starts one")),
             io::ErrorKind::ConnectionRefused => {
-                Check::warning(NAME, format!("{shown} is left over: no server listens there"), format!("rm {shown}"))
+                Check::warning(NAME, format!("{shown} is stale: no server listens on it"), format!("rm {shown}"))
             }
             io::ErrorKind::PermissionDenied => {
-                wrong(format!("{shown}: permission denied"), "use the socket of a tmux server of yours (-S, -L)")
+                wrong(format!("{shown}: permission denied"), "use the socket of your own tmux server (-S, -L)")
             }
             _ => wrong(format!("{shown}: {error}"), "name a tmux server's socket with -S or -L"),
         },

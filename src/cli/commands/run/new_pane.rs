@@ -1,4 +1,4 @@
-//! `run --new-pane`, `run --new-window`: a command in a place of its own, which goes with it.
+//! `run --new-pane`, `run --new-window`: a command in a new pane, which closes afterwards.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// A place of its own for the command.
+/// A new pane or window for the command.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Place {
     /// Run in a new pane beside the pane of -t (default: the caller's); the pane closes afterwards
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Place {
     keep: bool,
 }
 
-/// The result of a command in a pane of its own, as `--json` prints it.
+/// The result of a command in a new pane, as `--json` prints it.
 #[derive(serde::Serialize)]
 struct Answer {
     pane: PaneId,
@@ -53,25 +53,25 @@ struct Answer {
     truncated: bool,
     #[serde(skip)]
     gap: Option<Gap>,
-    /// The time ran out, or it was interrupted and left alone: it goes on.
+    /// The command continues, after a timeout, or after an interrupt that left it running.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     running: bool,
 }
 
 impl Place {
-    /// Checks that the options of a new place stand beside one. Returns whether there is to be one.
+    /// Checks that a new pane's options are used only with one. Returns whether a new pane is requested.
     pub(super) fn wanted(&self) -> Result<bool> {
         let wanted = self.new_pane || self.new_window;
         if !wanted && (self.cwd.is_some() || !self.env.is_empty() || self.keep) {
             return Err(Error::invalid(
-                "-c, -e and --keep are for --new-pane and --new-window: a shell that is there has its own directory and \
+                "-c, -e and --keep require --new-pane or --new-window: an existing shell has its own directory and \
                  variables",
             ));
         }
         Ok(wanted)
     }
 
-    /// Makes the pane, waits for the command's end, prints its output. Returns its status.
+    /// Creates the pane, waits for the command's end, prints its output. Returns its status.
     pub(super) async fn run(
         self,
         caller: &Caller,
@@ -81,7 +81,7 @@ impl Place {
     ) -> Outcome {
         let begun = Instant::now();
         let mut client = caller.client().await?;
-        // Ctrl-C while the pane is made is for what runs there then.
+        // Ctrl-C during the pane's creation is meant for its command.
         let (mut interrupts, mut interrupted) = (interrupts()?, false);
         let CreatedAnswer { pane, cursor, .. } = self.make(caller, &mut client, target, command).await?;
         let wait = WaitRequest {
@@ -97,11 +97,11 @@ impl Place {
         if waited.as_ref().is_some_and(|answer| answer.outcome == WaitOutcome::Cancelled) {
             return Err(unknown_end(pane, Error::unavailable("the wait for its end was cancelled")).into());
         }
-        // The first connection may be in the middle of a question.
+        // The first connection may be in the middle of a request.
         let (output, gap) = tokio::select! {
             printed = printed(caller, cursor) => printed?,
             _ = interrupts.recv() => {
-                output::note(&format!("not read: what pane {pane} printed; `muxtap read -t {pane} --since start` does"));
+                output::note(&format!("output not read: use `muxtap read -t {pane} --since start`"));
                 return Ok(EXIT_INTERRUPTED);
             }
         };
@@ -148,14 +148,14 @@ impl Answer {
         }
         match self.gap {
             Some(Gap { reason: GapReason::Trimmed, .. }) => {
-                output::note("the beginning of the output is missing: it was longer than what is kept");
+                output::note("the beginning of the output is missing: it was longer than the retained output");
             }
             Some(gap) => output::note_gap(self.pane, gap),
             None => {}
         }
         ignore_closed_pipe(output::print(&self.output))?;
         if self.running {
-            output::note(&format!("the command goes on in pane {}", self.pane));
+            output::note(&format!("the command continues in pane {}", self.pane));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Answer {
             None if interrupted => EXIT_INTERRUPTED,
             None if self.running => EXIT_TIMEOUT,
             None => {
-                output::note("the exit status is not known");
+                output::note("the exit status is unknown");
                 EXIT_ERROR
             }
         }
@@ -179,21 +179,21 @@ async fn until_end(client: &mut Client, wait: &WaitRequest, pane: PaneId) -> Res
     answer.map_err(|error| unknown_end(pane, error))
 }
 
-/// Builds the error for a command that was begun and whose end is not known.
+/// Builds the error for a command that was started and whose end is unknown.
 fn unknown_end(pane: PaneId, mut error: Error) -> Error {
     error.message = format!(
-        "{}; how the command in pane {pane} ended is not known; it goes on if it has not: look with `muxtap \
+        "{}; unknown how the command in pane {pane} ended, or whether it continues: check with `muxtap \
          list-panes` and `muxtap read -t {pane} --since start`",
         error.message
     );
     error
 }
 
-/// Reads all that a pane has printed behind its beginning until now and that is kept. Returns it, and the
-/// first gap in it. No daemon is started for it: another one knows nothing of it.
+/// Reads a pane's retained output since its beginning. Returns the output and its first gap. Starts
+/// no daemon: a new one does not have the output.
 async fn printed(caller: &Caller, beginning: Cursor) -> Result<(String, Option<Gap>)> {
     let pane = beginning.pane;
-    let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has gone"));
+    let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has exited"));
     let mut client = caller.running().await?.ok_or_else(gone)?;
     let path = format!("{}/output", path_of("panes", &pane.to_string()));
     let mut request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };

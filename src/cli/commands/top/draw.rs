@@ -1,4 +1,4 @@
-//! The view as rows of text.
+//! Draws the view as rows of text.
 
 use std::{path::Path, time::Instant};
 
@@ -21,13 +21,13 @@ const HELP: [&str; 12] = [
     "q, Ctrl-C        quit",
     "Up, Down, k, j   select a pane; PageUp, PageDown, g, G, too",
     "Enter            the selected pane's screen, live; Enter, Esc or q: back",
-    "/                show only panes that a text fits; Enter keeps it, Esc clears it",
+    "/                show only panes that match a text; Enter keeps it, Esc clears it",
     "s                sort by place, output, idle time, command",
-    "Ctrl-L           draw anew",
+    "Ctrl-L           redraw",
     "Ctrl-Z           suspend",
     "",
-    "OUTPUT   bytes a second, over the last five",
-    "IDLE     since it last printed; > where it has not since this view began",
+    "OUTPUT   bytes per second, over the last five seconds",
+    "IDLE     time since the last output; > if none since this view started",
     "",
     "any key: back",
 ];
@@ -58,7 +58,7 @@ struct Canvas<'a> {
 }
 
 impl Canvas<'_> {
-    /// Writes a line that is harmless, cut to the width.
+    /// Writes a line without control characters, cut to the width.
     fn line(&mut self, row: u16, text: &str, style: Style) {
         if row < self.area.height && self.area.width > 0 {
             let text = clip(text, self.area.width.into());
@@ -82,7 +82,7 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// A column of the table: its heading, its cells, and the most that it may take.
+/// A column of the table: its heading, its cells, and its maximum width.
 struct Column {
     heading: &'static str,
     cells: Vec<String>,
@@ -90,11 +90,11 @@ struct Column {
     right: bool,
 }
 
-/// Draws the table. Returns where the cursor is to stand.
+/// Draws the table. Returns the cursor's position.
 fn table(canvas: &mut Canvas<'_>, model: &Model, now: Instant) -> Option<Position> {
     let rows = model.rows(now);
     let height = usize::from(canvas.area.height);
-    // On a small terminal the panes come first.
+    // On a small terminal the panes have priority.
     let (top, bottom) = (usize::from(height > 3), usize::from(height > 2 || model.view == View::Filter));
     let heads = usize::from(height > 4);
     if top > 0 {
@@ -127,7 +127,7 @@ fn table(canvas: &mut Canvas<'_>, model: &Model, now: Instant) -> Option<Positio
         }
     }
     if rows.is_empty() && fitting > 0 {
-        let why = if model.total() > 0 { "no pane fits the filter; Esc clears it" } else { "no pane is there" };
+        let why = if model.total() > 0 { "no pane matches the filter; Esc clears it" } else { "no panes" };
         canvas.line(row_number(top + heads), why, Style::new());
     }
     if bottom == 0 {
@@ -154,7 +154,7 @@ fn row_number(row: usize) -> u16 {
     u16::try_from(row).unwrap_or(u16::MAX)
 }
 
-/// [`harmless`] but for the blanks at the end, which are being typed.
+/// As [`harmless`], but keeps trailing blanks, which are being typed.
 fn harmless_keeping_blanks(text: &str) -> String {
     let blanks = text.len() - text.trim_end().len();
     format!("{}{:blanks$}", harmless(text), "")
@@ -188,7 +188,7 @@ fn columns(model: &Model, rows: &[(&Id, &Row)], now: Instant) -> Vec<Column> {
     columns.push(column("AGENT", 20, false, &agent));
     columns.push(column("WAITED FOR", 32, false, &|id, _| model.waited_for(id)));
     columns.push(column("LAST LINE", usize::MAX, false, &|_, row| row.last_line.clone()));
-    // What no pane has takes no place.
+    // Omits columns that are empty for all panes.
     columns.retain(|column| {
         !matches!(column.heading, "AGENT" | "WAITED FOR") || column.cells.iter().any(|cell| !cell.is_empty())
     });
@@ -239,7 +239,7 @@ fn rate(bytes: u64) -> String {
 fn screen(canvas: &mut Canvas<'_>, model: &Model, now: Instant) {
     let rows = model.rows(now);
     let Some((id, row)) = rows.get(model.selected(&rows)).copied() else {
-        canvas.line(0, "the pane has gone; Esc: back", Style::new());
+        canvas.line(0, "the pane has ended; Esc: back", Style::new());
         return;
     };
     let top = u16::from(canvas.area.height > 1);
@@ -248,9 +248,9 @@ fn screen(canvas: &mut Canvas<'_>, model: &Model, now: Instant) {
         canvas.line(0, &harmless(&title), heading());
     }
     if row.screen.is_empty() {
-        canvas.line(top, "its screen is not followed in memory", Style::new());
+        canvas.line(top, "this screen is not followed in memory", Style::new());
     }
-    // What does not fit is at the top: where it prints is what is of interest.
+    // Cuts the top: the rows with new output are the interesting ones.
     let fitting = usize::from(canvas.area.height.saturating_sub(top));
     let used = row.screen.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
     let cursor_row = row.cursor.map_or(0, |(_, y)| y as usize + 1);

@@ -1,5 +1,5 @@
-//! The news that the view is made of, from the daemon: one stream of its status, and one of events
-//! for each tmux server.
+//! The view's updates from the daemon: one stream of its status, and one of events for each tmux
+//! server.
 
 use std::{
     collections::HashMap,
@@ -25,42 +25,42 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// The events that the view is made of.
+/// The events that the view uses.
 const EVENTS: &str = "topology,server,pane-opened,pane-exited,title,agent,screen";
-/// News that wait to be shown. A stream that is faster waits, and is told of less often then.
+/// The maximum number of pending updates. A faster stream waits, and then receives combined events.
 const QUEUE: usize = 256;
 
-/// Something new.
+/// An update.
 pub(super) enum News {
-    /// The servers that are followed.
+    /// The followed servers.
     Status(StatusAnswer),
     /// The open waits.
     Waits(Vec<WaitInfo>),
     /// The panes of the server with this socket.
     Panes(String, Vec<PaneInfo>),
-    /// The agents in them.
+    /// The agents in the server's panes.
     Agents(String, Vec<AgentInfo>),
     /// Something happened on the server with this socket.
     Event(String, Box<Event>),
-    /// The daemon was killed; another one is awaited.
+    /// The daemon was killed; waiting for another one.
     Lost(String),
-    /// Another daemon is there.
+    /// Connected to another daemon.
     Back,
-    /// There is nothing more to come.
+    /// No more updates will come.
     Ended(String),
 }
 
-/// The news. Dropping it ends its tasks.
+/// The stream of updates. Dropping it ends its tasks.
 pub(super) struct Feed {
     news: mpsc::Receiver<News>,
     _stop: DropGuard,
 }
 
 impl Feed {
-    /// Connects to the daemon; starts it when none runs.
+    /// Connects to the daemon; starts one if none is running.
     pub(super) async fn begin(caller: &Caller) -> Result<Self, Error> {
         let mut client = caller.client().await?;
-        // From now on the daemon follows this server. Where it does not run, others may.
+        // From now on the daemon follows this server. If the server is not running, others may be.
         let own = client.get::<PaneList>("/v1/panes", &()).await;
         if caller.server_is_named {
             own?;
@@ -74,7 +74,7 @@ impl Feed {
         Ok(Self { news, _stop: stop.drop_guard() })
     }
 
-    /// Returns the next news. `None`: there will be none. Cancel safe.
+    /// Returns the next update. `None`: no more will come. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<News> {
         self.news.recv().await
     }
@@ -84,17 +84,17 @@ fn copy(caller: &Caller, server: PathBuf) -> Caller {
     caller.on_server(server)
 }
 
-/// A task that brings news.
+/// A task that sends updates.
 struct Source {
     caller: Caller,
-    /// The pane in which the view is drawn, by its server's socket: a view that is drawn anew for
-    /// what it has drawn would go on for ever.
+    /// The pane in which the view is drawn, with its server's socket: redrawing because of its own
+    /// output would never end.
     own: Option<(PathBuf, PaneId)>,
     news: mpsc::Sender<News>,
     stop: CancellationToken,
 }
 
-/// The view has gone.
+/// The view has ended.
 struct Unwanted;
 
 /// A task that follows one server.
@@ -106,10 +106,10 @@ impl Source {
     }
 
     async fn client(&self) -> Result<Client, Error> {
-        self.caller.running().await?.ok_or_else(|| Error::unavailable("the muxtap daemon has gone"))
+        self.caller.running().await?.ok_or_else(|| Error::unavailable("the muxtap daemon has exited"))
     }
 
-    /// Follows the daemon, and each tmux server that it follows (`only` one, where that is meant).
+    /// Follows the daemon, and each tmux server that it follows (or `only` one).
     async fn follow_status(self, only: Option<String>) {
         let mut servers = HashMap::new();
         let mut short_ones = 0;
@@ -123,7 +123,7 @@ impl Source {
                 Ok(Err(error)) => error.message,
                 Err(Unwanted) => return,
             };
-            // A daemon that is there and refuses, or that the stream itself ends: it would go on for ever.
+            // The daemon rejects the stream, or crashes because of it: retrying would never end.
             short_ones = if begun.elapsed() < SHORT { short_ones + 1 } else { 0 };
             if short_ones > SHORT_ONES {
                 let _ = self.tell(News::Ended(why)).await;
@@ -136,7 +136,7 @@ impl Source {
                 let _ = self.tell(News::Ended(error.message)).await;
                 return;
             }
-            // The new one follows no server until somebody asks for it.
+            // The new daemon follows no server until a request needs it.
             for socket in servers.keys() {
                 if let Ok(Some(mut client)) = copy(&self.caller, socket.into()).running().await {
                     let _ = client.get_from_same_daemon::<PaneList>("/v1/panes", &()).await;
@@ -148,7 +148,7 @@ impl Source {
         }
     }
 
-    /// Reads the daemon's status until its stream ends: in order, or not.
+    /// Reads the daemon's status until its stream ends, normally or not.
     async fn status(
         &self,
         only: Option<&str>,
@@ -188,9 +188,9 @@ impl Source {
             self.tell(News::Status(status)).await?;
             match client.get_from_same_daemon::<WaitList>("/v1/waits", &()).await {
                 Ok(Ok(list)) => self.tell(News::Waits(list.waits)).await?,
-                // A newer daemon may answer in another way.
+                // A newer daemon may respond differently.
                 Ok(Err(_)) => {}
-                // Where the daemon has gone, in order or not, the stream says so next.
+                // If the daemon has exited, normally or not, the stream reports it next.
                 Err(_) => {
                     if let Ok(again) = self.client().await {
                         client = again;
@@ -200,7 +200,7 @@ impl Source {
         }
     }
 
-    /// Follows one server until it or the daemon has gone.
+    /// Follows one server until it or the daemon has exited.
     async fn follow_server(self, socket: String) -> Result<(), Unwanted> {
         let request =
             EventsRequest { types: Some(EVENTS.to_owned()), screen: ScreenFormat::Text, ..EventsRequest::default() };
@@ -215,7 +215,7 @@ impl Source {
         loop {
             let mut events = Vec::new();
             let read = tokio::select! {
-                // A newer daemon may know events that this does not.
+                // A newer daemon may send events that are unknown here.
                 read = stream.next(|data| events.extend(serde_json::from_slice::<Event>(data))) => read,
                 () = pace.due() => {
                     pace.looked();
@@ -247,7 +247,7 @@ impl Source {
                 list.panes.iter_mut().filter(|pane| Some(pane.id) == own).for_each(|pane| pane.cursor = None);
                 self.tell(News::Panes(socket.to_owned(), list.panes)).await
             }
-            // The status says that the server has gone.
+            // The status reports that the server has exited.
             _ => Ok(()),
         }
     }

@@ -31,9 +31,9 @@ use crate::{
     },
 };
 
-/// The least time between two frames.
+/// The minimum time between two frames.
 const FRAME: Duration = Duration::from_millis(100);
-/// How often times that pass are drawn anew.
+/// How often elapsed times are redrawn.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Show all panes live on one screen
@@ -46,14 +46,14 @@ const TICK: Duration = Duration::from_secs(1);
   muxtap top
   muxtap -L work top                             one tmux server
 
-Keys: q, Ctrl-C quit; arrows, j, k select; Enter the pane's screen; / filter; s sort; ? help")]
+Keys: q, Ctrl-C quit; arrows, j, k select; Enter show the screen; / filter; s sort; ? help")]
 pub(in crate::cli) struct Top {
     /// Color agents that ask and panes that print
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
 }
 
-/// A request of a key that the view itself does not fulfil.
+/// A key's request that the view does not handle itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     None,
@@ -66,10 +66,10 @@ impl Top {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if caller.json || is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-            let message = "top draws on a terminal; for programs there is `muxtap list-panes --watch --json`";
+            let message = "top requires a terminal; programs can use `muxtap list-panes --watch --json`";
             return Err(Error::invalid(message).into());
         }
-        // What is wrong from the beginning is an error, and not shown on a screen that goes away.
+        // An initial problem is an error, not shown on a screen that disappears.
         let mut feed = Feed::begin(caller).await?;
         let mut signals = Signals::new()?;
         let mut model = Model::new(self.color.enabled());
@@ -120,7 +120,7 @@ async fn show(screen: &FullScreen, feed: &mut Feed, signals: &mut Signals, model
             news = feed.next() => {
                 let Some(news) = news else { return Ok(EXIT_ERROR) };
                 if matches!(news, feed::News::Back) {
-                    // Another daemon's start may have said something on the screen.
+                    // The start of another daemon may have printed on the screen.
                     terminal = empty()?;
                 }
                 if model.take(news, Instant::now()) {
@@ -133,8 +133,8 @@ async fn show(screen: &FullScreen, feed: &mut Feed, signals: &mut Signals, model
     }
 }
 
-/// Clears the terminal, and returns it in the size that it has now. One that follows its size by
-/// itself asks the terminal where the cursor is, and the answer would come among the keys.
+/// Clears the terminal, and returns it with its current size. A terminal that follows its size by
+/// itself queries the cursor's position, and the response would mix with the keys.
 fn empty() -> Result<Terminal<CrosstermBackend<io::Stdout>>, Failure> {
     output::print_raw("\x1b[0m\x1b[2J")?;
     let (columns, rows) = terminal::size();
@@ -143,7 +143,7 @@ fn empty() -> Result<Terminal<CrosstermBackend<io::Stdout>>, Failure> {
     Ok(Terminal::with_options(CrosstermBackend::new(io::stdout()), TerminalOptions { viewport })?)
 }
 
-/// Reads keys, on a thread that is never joined: it ends with the process.
+/// Reads keys on a thread that is never joined: it ends with the process.
 fn keys() -> mpsc::Receiver<KeyEvent> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -162,5 +162,5 @@ fn keys() -> mpsc::Receiver<KeyEvent> {
     receiver
 }
 
-/// The exit status after Ctrl-C, which is a key here.
+/// The exit status after Ctrl-C, which arrives as a key.
 const INTERRUPTED: Wish = Wish::Quit(EXIT_INTERRUPTED);

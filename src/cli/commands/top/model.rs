@@ -1,4 +1,4 @@
-//! The panes as the view knows them, and what keys do to the view.
+//! The state of the view: its panes, and the effects of keys.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,18 +15,18 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// The time over which a rate is an average.
+/// The period over which a rate is averaged.
 const RATE: Duration = Duration::from_secs(5);
 /// The longest filter, in bytes.
 const FILTER_BYTES: usize = 256;
 
-/// A pane of a server, by the server's socket.
+/// A pane, with its server's socket.
 pub(super) type Id = (String, PaneId);
 
-/// All that the view knows.
+/// The whole state of the view.
 pub(super) struct Model {
     pub(super) color: bool,
-    /// The sockets of the servers that are there.
+    /// The sockets of the running servers.
     pub(super) servers: Vec<String>,
     rows: BTreeMap<Id, Row>,
     waits: Vec<WaitInfo>,
@@ -34,12 +34,12 @@ pub(super) struct Model {
     pub(super) view: View,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// Why nothing new comes.
+    /// Why no updates come.
     pub(super) lost: Option<String>,
     ended: Option<String>,
 }
 
-/// The state that is shown.
+/// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// The table.
@@ -87,15 +87,15 @@ pub(super) struct Row {
     pub(super) agent: Option<AgentInfo>,
     /// The rows of its screen.
     pub(super) screen: Vec<String>,
-    /// The cursor's column and row, where it is shown.
+    /// The cursor's column and row, if visible.
     pub(super) cursor: Option<(u32, u32)>,
-    /// The last row of the screen that showed something new.
+    /// The lowest row of the screen that showed something new.
     pub(super) last_line: String,
-    /// When it printed how much, in all.
+    /// Times of output, with the total number of bytes printed by then.
     printed: VecDeque<(Instant, u64)>,
-    /// When it first was seen here.
+    /// When the pane was first seen here.
     since: Instant,
-    /// When it last printed something. `None`: not since it is seen here.
+    /// When the pane last printed. `None`: not since it was first seen here.
     last: Option<Instant>,
     epoch: Option<crate::api::Epoch>,
 }
@@ -131,17 +131,17 @@ impl Row {
         }
     }
 
-    /// Returns bytes a second, of late.
+    /// Returns the recent output rate, in bytes per second.
     pub(super) fn rate(&self, now: Instant) -> u64 {
         let (Some((_, last)), Some((first_at, first))) = (self.printed.back(), self.printed.front()) else { return 0 };
-        // The first one is older than the time in question, if any is.
+        // The first entry is older than the period, if any is.
         let within = self.printed.iter().any(|(at, _)| now.duration_since(*at) <= RATE);
         let long = now.duration_since(*first_at).clamp(Duration::from_secs(1), RATE);
         let bytes = last.saturating_sub(*first);
         if within { bytes.saturating_mul(1000) / u64::try_from(long.as_millis()).unwrap_or(u64::MAX).max(1) } else { 0 }
     }
 
-    /// Returns how long it has printed nothing, and whether that is known: it may be longer.
+    /// Returns the time since the last output, and whether it is exact: the real time may be longer.
     pub(super) fn idle(&self, now: Instant) -> (u64, bool) {
         (now.duration_since(self.last.unwrap_or(self.since)).as_secs(), self.last.is_some())
     }
@@ -153,13 +153,13 @@ impl Row {
         match self.printed.back() {
             Some((_, offset)) if *offset == cursor.offset => return,
             Some(_) => self.last = Some(now),
-            // Printed before anyone looked.
+            // Printed before the view started.
             None => {}
         }
         while self.printed.get(1).is_some_and(|(at, _)| now.duration_since(*at) > RATE) {
             self.printed.pop_front();
         }
-        // A flood is told of many times a second.
+        // A flood causes many events a second.
         if self.printed.len() > 1
             && let Some((at, _)) = self.printed.back()
             && now.duration_since(*at) < Duration::from_millis(100)
@@ -185,8 +185,8 @@ impl Row {
     }
 }
 
-/// Returns a pane's text without what controls a terminal, and without what has no column of its
-/// own: terminals differ in where they put that.
+/// Returns a pane's text without control characters and zero-width characters: terminals differ in
+/// where they place the latter.
 pub(super) fn harmless(text: &str) -> String {
     let text = plain::text(text.trim_end());
     let mut buffer = [0; 4];
@@ -212,12 +212,12 @@ impl Model {
         }
     }
 
-    /// Returns why the view has ended, where it was not the user's wish.
+    /// Returns why the view has ended, unless the user quit.
     pub(super) fn last_words(&mut self) -> Option<String> {
         self.ended.take()
     }
 
-    /// Takes in what is new. Returns whether that was all.
+    /// Applies an update. Returns whether it was the last one.
     pub(super) fn take(&mut self, news: News, now: Instant) -> bool {
         match news {
             News::Status(status) => {
@@ -276,12 +276,12 @@ impl Model {
                 }
             }
             Event::Agent(agent) => self.agent(socket, *agent),
-            // The list that follows has it.
+            // The following list contains it.
             _ => {}
         }
     }
 
-    /// Returns what is waited for in a pane: by whom, and what.
+    /// Returns the waits for a pane: their conditions and callers.
     pub(super) fn waited_for(&self, id: &Id) -> String {
         let mut waits = self.waits.iter().filter(|wait| wait.socket == id.0 && wait.panes.contains(&id.1));
         let Some(first) = waits.next() else { return String::new() };
@@ -302,7 +302,7 @@ impl Model {
         self.waits.iter().filter(|wait| self.servers.contains(&wait.socket)).count()
     }
 
-    /// Returns the panes that the filter lets through, in order.
+    /// Returns the panes that match the filter, in order.
     pub(super) fn rows(&self, now: Instant) -> Vec<(&Id, &Row)> {
         let wanted = self.filter.to_lowercase();
         let fits = |id: &Id, row: &Row| {
@@ -310,7 +310,7 @@ impl Model {
             let text = format!("{} {} {} {agent} {}", id.1, row.place(), row.command(), row.last_line);
             wanted.is_empty() || text.to_lowercase().contains(&wanted)
         };
-        // A pane that has printed before it was listed has no place yet.
+        // A pane that printed before it was listed has no place yet.
         let listed = self.rows.iter().filter(|(_, row)| !row.info.window_id.is_empty());
         let mut rows: Vec<_> = listed.filter(|(id, row)| fits(id, row)).collect();
         rows.sort_by_cached_key(|(id, row)| {
@@ -360,7 +360,7 @@ impl Model {
             View::Table => match key.code {
                 KeyCode::Char('q') => return Wish::Quit(0),
                 KeyCode::Enter if !self.rows.is_empty() => {
-                    // What is selected by default stays selected.
+                    // The default selection stays selected.
                     self.step(KeyCode::Null);
                     self.view = View::Screen;
                 }

@@ -61,17 +61,17 @@ impl AuthCommand {
         context.print(&answer(context, session.as_ref()), |answer| {
             match answer.get("expiresAt").and_then(Value::as_u64) {
                 Some(ends) if ends > clock::now_ms() => {
-                    format!("logged in for {} s more\n", ends.saturating_sub(clock::now_ms()) / 1000)
+                    format!("logged in for another {} s\n", ends.saturating_sub(clock::now_ms()) / 1000)
                 }
-                Some(_) => "the token has ended; auth refresh gets the next\n".into(),
+                Some(_) => "the token has expired; auth refresh renews it\n".into(),
                 None => "not logged in\n".into(),
             }
         })
     }
 }
 
-/// Ends a session. One whose token has ended by itself lives on by its refresh token, which gives the token that ends
-/// it.
+/// Ends a session. If its token has expired, the refresh token gets a new one, which ends the
+/// session.
 async fn logout(context: &Context<'_>, session: DeviceSession) -> Result<()> {
     match end(context, session.token).await {
         Err(error) if error.code == ErrorCode::Unauthorized => {}
@@ -81,11 +81,11 @@ async fn logout(context: &Context<'_>, session: DeviceSession) -> Result<()> {
     let mut client = context.caller.client().await?;
     match client.post::<DeviceSession>("/api/device-sessions/refresh", &request).await {
         Ok(next) => {
-            // It could be used again if what follows fails.
+            // The new token stays usable if the next step fails.
             context.home.set_auth(&next)?;
             end(context, next.token).await
         }
-        // Neither of both is good for anything any more.
+        // Both tokens are unusable.
         Err(error) if error.code == ErrorCode::Unauthorized => Ok(()),
         Err(error) => Err(error),
     }
@@ -96,7 +96,7 @@ async fn end(context: &Context<'_>, token: String) -> Result<()> {
     client.with_bearer(token).delete::<DoneAnswer>("/api/device-sessions/current").await.map(drop)
 }
 
-/// Gets the next tokens. Where another command got them while this one waited for it, those are the ones.
+/// Gets the next tokens, or returns those that another command got while this one waited for it.
 async fn refresh(context: &Context<'_>, client: &mut Client) -> Result<DeviceSession> {
     let before = kept(context)?;
     let _lock = context.home.lock_auth()?;
@@ -124,7 +124,7 @@ fn kept(context: &Context<'_>) -> Result<DeviceSession> {
     context.home.auth()?.ok_or_else(absent)
 }
 
-/// Builds what is told of a session: never its tokens.
+/// Describes a session without its tokens.
 fn answer(context: &Context<'_>, session: Option<&DeviceSession>) -> Value {
     match session {
         Some(session) => json!({

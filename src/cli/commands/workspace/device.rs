@@ -1,4 +1,4 @@
-//! Commands about devices: who is there, this one's own state, and the daemon.
+//! Commands about devices: the known devices, this device's state, and the daemon.
 
 use clap::{Subcommand, ValueEnum};
 use muxtap_devices::names;
@@ -126,7 +126,7 @@ impl DeviceCommand {
     }
 }
 
-/// Shows a device; this one also where the daemon has never heard of it.
+/// Shows a device; this one even if the daemon does not know it.
 async fn status(context: &Context<'_>, device: Option<&str>) -> Outcome {
     let id = device.unwrap_or(&context.identity.device_id);
     names::check_id(id)?;

@@ -242,7 +242,7 @@ impl LayoutCommand {
     }
 }
 
-/// Makes a change and prints the answer.
+/// Applies a change and prints the response.
 async fn changed(context: &Context<'_>, change: ChangeArgs, command: Command) -> Outcome {
     let owner = context.owner(change.device.device.as_deref())?;
     let key = key_of(&command.to_rpc().0, change.idempotency_key);
@@ -250,10 +250,10 @@ async fn changed(context: &Context<'_>, change: ChangeArgs, command: Command) ->
     context.print(&change_answer(changed, None, key), change_words)
 }
 
-/// Reserves a pane, makes its terminal, and prints both.
+/// Reserves a pane, creates its terminal, and prints both.
 async fn terminal(context: &Context<'_>, change: ChangeArgs, reserve: Command, mut new: NewTerminal) -> Outcome {
     let mut owner = context.owner(change.device.device.as_deref())?;
-    // A key that was given may be a repeated one.
+    // A given key may be a repetition.
     let repeated = change.idempotency_key.is_some();
     let key = key_of("reserve", change.idempotency_key).unwrap_or_default();
     new.check()?;
@@ -265,14 +265,14 @@ async fn terminal(context: &Context<'_>, change: ChangeArgs, reserve: Command, m
     context.print(&change_answer(made.changed, Some(made.terminal), Some(key)), change_words)
 }
 
-/// Returns the first answer to a key whose request was done already. `None`: it was not, and the pane is reserved by
-/// this key now. Error: `CONFLICT` where the first try was given up.
+/// Returns the first response for a key whose request is complete. `None`: the request is new, and
+/// this key now reserves the pane. Error: `CONFLICT` if the first attempt was abandoned.
 async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, key: &str) -> Result<Option<Made>> {
     let reserved = owner.change(reserve.clone(), expected, Some(key.to_owned())).await?;
     let id = muxtap_devices::hybrid::id_of(reserved.pane.as_ref()).unwrap_or_default();
     let layout = owner.layout().await?;
     let Some(pane) = layout.pane(&id) else {
-        let message = "the first request with this key was given up: ask with another key";
+        let message = "the first request with this key was abandoned: retry with another key";
         return Err(Error::new(ErrorCode::Conflict, message));
     };
     let Some(ContentRef::TerminalId(terminal)) = pane.content_ref.clone() else { return Ok(None) };
@@ -283,14 +283,14 @@ async fn repeat(owner: &Reached<'_>, reserve: &Command, expected: Option<u64>, k
     Ok(Some(Made { changed, terminal }))
 }
 
-/// How often a respawn that failed can be asked for with one key.
+/// How often a failed respawn can be retried with one key.
 const RESPAWNS: usize = 8;
 
-/// Starts what ran in a pane's terminal anew.
+/// Restarts the program of a pane's terminal.
 ///
-/// The owner says which terminal it is and lets one request with this key through; the engine starts it; the owner
-/// notes the pane's terminal by the key itself, which from then on has that answer. A refusal of the engine is noted,
-/// too, so that the key can be tried again.
+/// The owner resolves the terminal and accepts one request with this key; the engine restarts it; the
+/// owner records the pane's terminal under the key itself, which repeats that response from then on.
+/// A rejection by the engine is recorded, too, so the key can be retried.
 async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
     let mut owner = context.owner(pane.change.device.device.as_deref())?;
     let layout = owner.layout().await?;
@@ -309,7 +309,7 @@ async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
     let (failed, claimed) = loop {
         let Some(number) = tries.next() else { return Err(given_up(&terminal).into()) };
         let claim = derived(&key, &format!("respawn{number}"));
-        // Who may not change the pane ends no program in it.
+        // A caller that may not change the pane must not end its program.
         let claimed = owner.change(bind.clone(), Some(expected), Some(claim)).await?;
         let failed = derived(&key, &format!("failed{number}"));
         if !claimed.replayed {
@@ -330,27 +330,27 @@ async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
     match super::terminals::respawn(context, &terminal).await {
         Ok(()) => {}
         Err(NotStarted::Refused(error)) => {
-            // Where that cannot be noted, the key stays as if the request were under way.
+            // If this cannot be recorded, the key stays as if the request were in progress.
             let _ = insist(&mut owner, bind, claimed.applied_revision, &failed).await;
             return Err(error.at_stage("engine").into());
         }
         Err(NotStarted::Unknown(error)) => {
-            let message = format!("whether terminal:{terminal} was started anew is not known ({error}): look at it");
+            let message = format!("unknown whether terminal:{terminal} was restarted ({error}): check it");
             return Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into());
         }
     }
     match insist(&mut owner, bind, claimed.applied_revision, &key).await {
         Ok(changed) => context.print(&change_answer(changed, Some(terminal), Some(key)), change_words),
         Err(error) => {
-            let message = format!("terminal:{terminal} was started anew, and the pane {id} does not say so: {error}");
+            let message = format!("terminal:{terminal} was restarted, but the pane {id} was not updated: {error}");
             Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into())
         }
     }
 }
 
-/// Returns the first answer to a key. `None`: its owner remembers none. Nothing is changed.
+/// Returns the first response for a key. `None`: the owner has none. Changes nothing.
 async fn remembered(owner: &Reached<'_>, command: &Command, key: String) -> Result<Option<Changed>> {
-    // A remembered key has its answer whatever revision is expected, and no workspace is at 0.
+    // A known key returns its response for any expected revision, and no workspace is at 0.
     match owner.change(command.clone(), Some(0), Some(key)).await {
         Ok(first) => Ok(Some(first)),
         Err(error) if error.code == ErrorCode::RevisionConflict => Ok(None),
@@ -358,10 +358,10 @@ async fn remembered(owner: &Reached<'_>, command: &Command, key: String) -> Resu
     }
 }
 
-/// The error for a key whose request is under way, or never came to its end.
+/// The error for a key whose request is in progress or was abandoned.
 fn given_up(terminal: &str) -> Error {
     let message = format!(
-        "a request with this key is under way, or was given up: look at terminal:{terminal}, and ask with another key"
+        "a request with this key is in progress or abandoned: check terminal:{terminal}, and retry with another key"
     );
     Error::new(ErrorCode::Conflict, message)
 }

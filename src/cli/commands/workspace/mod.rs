@@ -1,4 +1,5 @@
-//! `workspace`, and the same program called `freshell`: this command line as a device, and the workspaces of others.
+//! `workspace`, and the same program called `freshell`: this command line as a device, and the
+//! workspaces of other devices.
 
 mod auth;
 mod device;
@@ -28,7 +29,7 @@ use crate::{
     cli::{EXIT_ERROR, EXIT_TIMEOUT, output as print, output::Failure},
 };
 
-/// The name by which the program is this command.
+/// The program name that selects this command.
 pub(in crate::cli) const FRESHELL: &str = "freshell";
 
 /// Control tabs and panes of devices
@@ -46,9 +47,9 @@ pub(in crate::cli) const FRESHELL: &str = "freshell";
   muxtap workspace list-panes --json
   muxtap workspace send-keys --target pane:p2 'make test' Enter
   muxtap workspace split-pane --device laptop --target pane:p2 --direction vertical --browser http://localhost:3000
-  muxtap workspace device run                    this device is there for others until Ctrl-C
+  muxtap workspace device run                    stay available to other devices until Ctrl-C
 
-Exit status: 0; 1 error; 2 usage; 124 the time ran out. An error is an object {code, message, details, stage} on
+Exit status: 0; 1 error; 2 usage; 124 timeout. An error is an object {code, message, details, stage} on
 stderr; with --json on stdout."
 )]
 pub(in crate::cli) struct WorkspaceArgs {
@@ -56,7 +57,7 @@ pub(in crate::cli) struct WorkspaceArgs {
     command: WorkspaceCommand,
 }
 
-/// The device that is meant.
+/// The selected device.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct DeviceArg {
     /// The device that owns the workspace (default: this command line)
@@ -77,7 +78,7 @@ pub(super) struct ChangeArgs {
     idempotency_key: Option<String>,
 }
 
-/// A pane, and what every change has.
+/// A pane, and the arguments of every change.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PaneArgs {
     /// The pane: pane:ID, or pane-index:N with --tab
@@ -90,7 +91,7 @@ pub(super) struct PaneArgs {
     change: ChangeArgs,
 }
 
-/// A tab, and what every change has.
+/// A tab, and the arguments of every change.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TabArgs {
     /// The tab: tab:ID, tab-name:NAME or tab-index:N
@@ -122,7 +123,7 @@ enum WorkspaceCommand {
     Session(sessions::SessionCommand),
 }
 
-/// How a pane is split.
+/// The direction of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum SplitDirection {
     /// Side by side.
@@ -140,7 +141,7 @@ impl From<SplitDirection> for Direction {
     }
 }
 
-/// This device, and the daemon behind it.
+/// This device and its daemon.
 pub(super) struct Context<'a> {
     caller: &'a Caller,
     home: Home,
@@ -176,23 +177,23 @@ impl WorkspaceArgs {
     }
 }
 
-/// Returns whether the program was called by the name `freshell`.
+/// Returns whether the program was called `freshell`.
 pub(in crate::cli) fn is_freshell(program: Option<&std::ffi::OsStr>) -> bool {
     program.map(std::path::Path::new).and_then(std::path::Path::file_name).is_some_and(|name| name == FRESHELL)
 }
 
-/// Returns the folder of this device's files; that of `freshell`, or of `muxtap`.
+/// Returns the folder of this device's files: that of `freshell` or of `muxtap`.
 pub(in crate::cli) fn folder(caller: &Caller, freshell: bool) -> Result<PathBuf> {
     if !freshell {
         return Ok(caller.paths.devices_dir());
     }
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     home.map(|home| home.join(FRESHELL_DIR))
-        .ok_or_else(|| Error::invalid("HOME is not set, where freshell keeps files"))
+        .ok_or_else(|| Error::invalid("HOME is not set; freshell keeps its files there"))
 }
 
 impl Context<'_> {
-    /// Prints an answer: as JSON, or in words.
+    /// Prints a response: as JSON, or in words.
     fn print(&self, answer: &Value, words: impl FnOnce(&Value) -> String) -> Outcome {
         if self.caller.json {
             print::print_json(answer)?;
@@ -203,7 +204,7 @@ impl Context<'_> {
     }
 }
 
-/// Returns a field's text, or an empty text.
+/// Returns a field's string, or an empty string.
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Answers of `workspace`, and its format.
+//! Responses of `workspace`, and its format strings.
 
 use muxtap_devices::{
     hybrid::Changed,
@@ -13,7 +13,7 @@ use crate::{
     cli::output::Table,
 };
 
-/// Builds the answer to a change.
+/// Builds the response to a change.
 pub(super) fn change_answer(changed: Changed, terminal: Option<String>, key: Option<String>) -> Value {
     let mut answer = Map::new();
     answer.insert("appliedRevision".into(), changed.applied_revision.into());
@@ -27,7 +27,7 @@ pub(super) fn change_answer(changed: Changed, terminal: Option<String>, key: Opt
     answer.into()
 }
 
-/// Describes a change in words: the ids of what it was about.
+/// Describes a change in words: the affected ids.
 pub(super) fn change_words(answer: &Value) -> String {
     let id = |name: &str| answer.get(name).map(|entity| text(entity, "id")).filter(|id| !id.is_empty());
     let named =
@@ -36,7 +36,7 @@ pub(super) fn change_words(answer: &Value) -> String {
     if words.is_empty() { String::new() } else { words.join(" ") + "\n" }
 }
 
-/// Builds the answer of `list-tabs` and `list-panes`.
+/// Builds the response of `list-tabs` and `list-panes`.
 pub(super) fn list_answer(workspace: &WorkspaceAnswer, name: &str, entities: Vec<Value>) -> Value {
     let mut answer = json!({
         "workspaceRevision": workspace.workspace_revision,
@@ -51,7 +51,7 @@ pub(super) fn list_answer(workspace: &WorkspaceAnswer, name: &str, entities: Vec
     answer
 }
 
-/// A column of a table: its title, and what a row has in it.
+/// A column of a table: its title and the value of a row.
 type Column = (&'static str, fn(&Value) -> String);
 
 /// Draws a table of objects.
@@ -63,7 +63,7 @@ pub(super) fn table(rows: &Value, name: &str, columns: [Column; 4]) -> String {
     table.render()
 }
 
-/// Returns what a pane shows, in a word.
+/// Returns a word for a pane's content.
 pub(super) fn shown(pane: &Value) -> String {
     let content = pane.get("contentRef");
     let word = |name: &str| content.map(|content| text(content, name)).filter(|id| !id.is_empty());
@@ -76,7 +76,8 @@ pub(super) fn shown(pane: &Value) -> String {
     [text(pane, "url"), text(pane, "file")].into_iter().find(|shown| !shown.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// Fills a format: `%deviceId`, `%tabId` and so on; `%%` is a percent sign. Error: `INVALID_ARGUMENT` for another one.
+/// Expands a format: `%deviceId`, `%tabId` and so on; `%%` is a percent sign. Error:
+/// `INVALID_ARGUMENT` for an unknown name.
 pub(super) fn format(
     format: &str,
     workspace: &WorkspaceAnswer,
@@ -117,7 +118,7 @@ pub(super) fn format(
         let name: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
         let found = value(&name).ok_or_else(|| {
             Error::invalid(format!(
-                "-p: %{name} is none; there are %deviceId %tabId %tabTitle %paneId %paneKind %terminalId %sessionRef \
+                "-p: unknown %{name}; expected %deviceId %tabId %tabTitle %paneId %paneKind %terminalId %sessionRef \
                  %ownerOnline %workspaceRevision and %%"
             ))
         })?;

@@ -1,4 +1,4 @@
-//! The owner of a workspace: this process, for this device; another device, which the daemon asks.
+//! The owner of a workspace: this process for this device, else another device, through the daemon.
 
 use muxtap_base::{clock, nonce};
 use muxtap_devices::{
@@ -18,7 +18,7 @@ use crate::{
     cli::{commands::path_of, output},
 };
 
-/// An owner, as a command reaches it.
+/// The owner that a command uses.
 pub(super) struct Reached<'a> {
     pub(super) context: &'a Context<'a>,
     /// `None`: this device.
@@ -26,7 +26,7 @@ pub(super) struct Reached<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Returns the owner of the workspace that a command means.
+    /// Returns the owner of the workspace that a command selects.
     pub(super) fn owner(&'a self, device: Option<&str>) -> Result<Reached<'a>> {
         if let Some(device) = device {
             names::check_id(device)?;
@@ -35,7 +35,8 @@ impl<'a> Context<'a> {
         Ok(Reached { context: self, other })
     }
 
-    /// Publishes this device's workspace. What the daemon cannot take is told and is no error: the change is made.
+    /// Publishes this device's workspace. If the daemon rejects it, prints a note without an error: the
+    /// change was applied.
     pub(super) async fn publish(&self, snapshot: Value) {
         let request =
             PublishRequest { device_label: self.identity.device_label.clone(), device_type: DeviceType::Cli, snapshot };
@@ -44,9 +45,9 @@ impl<'a> Context<'a> {
             self.caller.client().await?.put::<DoneAnswer>(&path, &request).await
         };
         match published.await {
-            // Another command has published what it did after this one.
+            // Another command has already published a later change.
             Err(error) if error.code == ErrorCode::Conflict => {}
-            Err(error) => output::note(&format!("the workspace was changed, and not published: {error}")),
+            Err(error) => output::note(&format!("the workspace was changed, but not published: {error}")),
             Ok(_) => {}
         }
     }
@@ -63,7 +64,7 @@ impl Reached<'_> {
         let now = clock::now_ms();
         let Some(other) = &self.other else {
             let opened = self.context.home.open(self.device(), now)?;
-            // Another command may have held it until now.
+            // Another command may have held the lock until now.
             let now = clock::now_ms();
             let (changed, snapshot) = (opened.changed, opened.snapshot(now));
             drop(opened);
@@ -85,7 +86,7 @@ impl Reached<'_> {
             return serde_json::from_value(answer).map_err(|error| Error::internal(error.to_string()));
         };
         if allow_stale {
-            // The relay knows better than this process whether the owner answers.
+            // The relay knows better than this process whether the owner responds.
             let path = format!("{}/workspace", path_of("devices", other));
             let mut client = self.context.caller.client().await?;
             return client.get(&path, &WorkspaceQuery { allow_stale: true }).await;
@@ -100,21 +101,21 @@ impl Reached<'_> {
             fields.insert("deviceId".into(), other.as_str().into());
         }
         serde_json::from_value(answer).map_err(|error| {
-            Error::new(ErrorCode::InconsistentState, format!("the workspace of {other} cannot be read: {error}"))
+            Error::new(ErrorCode::InconsistentState, format!("cannot parse the workspace of {other}: {error}"))
         })
     }
 
-    /// Reads the layout of the workspace, in which selectors are resolved.
+    /// Reads the workspace's layout, which resolves selectors.
     pub(super) async fn layout(&self) -> Result<Layout> {
         let answer = self.read(false).await?;
         let layout = serde_json::to_value(&answer).and_then(serde_json::from_value);
         layout.map_err(|error| {
             let device = self.device();
-            Error::new(ErrorCode::InconsistentState, format!("the workspace of {device} cannot be read: {error}"))
+            Error::new(ErrorCode::InconsistentState, format!("cannot parse the workspace of {device}: {error}"))
         })
     }
 
-    /// Makes a change. Without a revision it is made for the one that is there.
+    /// Applies a change. Without a revision it applies to the current one.
     pub(super) async fn change(
         &self,
         command: Command,
@@ -125,12 +126,12 @@ impl Reached<'_> {
         let Some(_) = &self.other else {
             let id = &self.context.identity.device_id;
             let mut opened = self.context.home.open(id, now)?;
-            // Another command may have held it until now.
+            // Another command may have held the lock until now.
             let now = clock::now_ms();
             let change = Change { command, expected_revision, idempotency_key: key };
             let applied = opened.apply(&change, id, now);
             let (changed, snapshot) = (opened.changed, opened.snapshot(now));
-            // The next command need not wait for the daemon.
+            // The next command does not need to wait for the daemon.
             drop(opened);
             if changed {
                 self.context.publish(snapshot).await;
@@ -180,7 +181,7 @@ impl Owner for Reached<'_> {
     }
 }
 
-/// Returns the key of a command that needs one.
+/// Returns the key of a command that requires one.
 pub(super) fn key_of(command: &str, given: Option<String>) -> Option<String> {
     given.or_else(|| needs_key(command).then(|| format!("key_{}", nonce::hex64())))
 }

@@ -1,4 +1,4 @@
-//! `device run`: this command line is there for other devices.
+//! `device run`: makes this command line available to other devices.
 
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ use crate::{
     cli::{EXIT_INTERRUPTED, Outcome, output},
 };
 
-/// The pause before the daemon is sought again.
+/// The pause before reconnecting to the daemon.
 const AGAIN: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<UnixStream>;
 
 /// How a connection ended.
 enum Ended {
-    /// Another process is this device now.
+    /// Another process has taken over this device.
     Replaced,
-    /// The daemon has gone.
+    /// The daemon has exited.
     Lost,
 }
 
-/// Is there for others until Ctrl-C, or until another process is this device.
+/// Serves other devices until Ctrl-C, or until another process takes over this device.
 pub(super) async fn run(context: &Context<'_>, remote_control: Option<RemoteControl>) -> Outcome {
     let identity = context.home.change_identity(|identity| {
         identity.remote_control = remote_control.unwrap_or(identity.remote_control);
@@ -49,9 +49,9 @@ pub(super) async fn run(context: &Context<'_>, remote_control: Option<RemoteCont
             match connect(context, &identity).await {
                 Ok(mut socket) => match serve(context, &identity, &mut socket).await? {
                     Ended::Replaced => {
-                        return Err(Error::new(ErrorCode::Conflict, "another process is this device now"));
+                        return Err(Error::new(ErrorCode::Conflict, "another process has taken over this device"));
                     }
-                    Ended::Lost => output::note("the daemon has gone; it is sought again"),
+                    Ended::Lost => output::note("the daemon has exited; reconnecting"),
                 },
                 Err(error) if error.code == ErrorCode::TmuxUnavailable => {}
                 Err(error) => return Err(error),
@@ -87,7 +87,7 @@ async fn connect(context: &Context<'_>, identity: &Identity) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Answers requests until the connection ends.
+/// Serves requests until the connection ends.
 async fn serve(context: &Context<'_>, identity: &Identity, socket: &mut Socket) -> Result<Ended> {
     let id = &identity.device_id;
     let (_, mut release, snapshot) = opened(&context.home, id).await?;
@@ -123,7 +123,7 @@ async fn serve(context: &Context<'_>, identity: &Identity, socket: &mut Socket) 
                     output::print_json(&json!({ "deviceId": id, "online": true }))
                         .map_err(|_| Error::internal("cannot write to stdout"))?;
                 } else {
-                    output::note(&format!("{id} is there for other devices; Ctrl-C ends it"));
+                    output::note(&format!("{id} is available to other devices; Ctrl-C ends it"));
                 }
             }
             "replaced" => return Ok(Ended::Replaced),
@@ -162,10 +162,10 @@ async fn serve(context: &Context<'_>, identity: &Identity, socket: &mut Socket) 
     }
 }
 
-/// A workspace after it was changed: when the next reserved pane is released, and the snapshot.
+/// A changed workspace: the time of its next release of a reserved pane, and its snapshot.
 type Changed = (Option<u64>, Value);
 
-/// Answers a request to this device. Reads and writes files.
+/// Handles a request to this device. Reads and writes files.
 fn answer(home: &Home, message: Value) -> (OwnerResult, Option<Changed>) {
     let request_id = text(&message, "requestId").to_owned();
     match done(home, message) {
@@ -188,12 +188,12 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
         serde_json::from_value(message).map_err(|error| Error::invalid(format!("request: {error}")))?;
     let RpcRequest { caller_device_id: caller, command, args, expected_revision, idempotency_key, .. } = request;
     let read = RpcRead::parse(&command, args, expected_revision, idempotency_key)?;
-    // It may have been changed since this began.
+    // The workspace may have changed since this began.
     let identity = home.identity()?;
     let change = match read {
         RpcRead::Snapshot => {
             let opened = home.open(&identity.device_id, clock::now_ms())?;
-            // Another command may have held it until now: a snapshot is of when it was taken.
+            // Another command may have held the lock until now: the snapshot must be current.
             let now = clock::now_ms();
             let changed = opened.changed.then(|| (opened.workspace().next_release(), opened.snapshot(now)));
             return Ok((opened.snapshot(now), None, changed));
@@ -204,7 +204,7 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
         || identity.remote_control == RemoteControl::Ask && identity.allowed.contains(&caller);
     if !allowed {
         let message =
-            format!("{} does not let {caller} change its workspace: `allow {caller}` there does", identity.device_id);
+            format!("{} does not let {caller} change its workspace: run `allow {caller}` there", identity.device_id);
         return Err(Error::new(ErrorCode::Unauthorized, message));
     }
     if change.expected_revision.is_none() {
@@ -223,7 +223,7 @@ fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<C
     Ok((result, Some(applied.applied_revision), changed))
 }
 
-/// Opens the workspace for a look: its revision, the next release, and the snapshot.
+/// Opens the workspace for reading: its revision, the next release, and the snapshot.
 async fn opened(home: &Home, id: &str) -> Result<(u64, Option<u64>, Value)> {
     let (home, id) = (home.clone(), id.to_owned());
     let look = move || {

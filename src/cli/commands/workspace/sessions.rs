@@ -1,4 +1,4 @@
-//! `session-…`: sessions of coding agents, which the daemon owns, whatever device asks.
+//! `session-…`: sessions of coding agents, which the daemon owns for all devices.
 
 use clap::Subcommand;
 use muxtap_devices::workspace::Selector;
@@ -47,7 +47,7 @@ impl SessionCommand {
         }
     }
 
-    /// Returns the selector of the session that is meant.
+    /// Returns the selector of the selected session.
     fn target(&self) -> Option<&str> {
         match self {
             Self::Create(_) | Self::List(_) => None,
@@ -60,7 +60,7 @@ impl SessionCommand {
     }
 }
 
-/// Checks that a selector is `session:PROVIDER:ID`: here is no shorthand. Error: `INVALID_TARGET`.
+/// Checks that a selector is `session:PROVIDER:ID`, without a shorthand. Error: `INVALID_TARGET`.
 fn check(selector: &str) -> Result<()> {
     if let Selector::Session { .. } = Selector::parse(selector)? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Commands about terminals: class P. Each goes straight to the engine, by the routes that every command uses.
+//! Commands about terminals: class P. Each uses the engine directly, by the routes of all commands.
 
 use std::{
     collections::BTreeMap,
@@ -155,11 +155,11 @@ impl TerminalCommand {
     }
 }
 
-/// A terminal, as the engine is asked for it.
+/// A terminal, in the form that the engine accepts.
 struct Located {
     /// Its id, as a workspace has it.
     id: String,
-    /// The target on the server that is meant.
+    /// The target on the selected server.
     target: String,
     caller: Caller,
 }
@@ -172,7 +172,7 @@ pub(super) fn terminal_of(pane: &Pane) -> Result<String> {
     }
 }
 
-/// Finds the terminal that a command means; of a pane its owner is asked.
+/// Finds the terminal that a command selects; for a pane, queries its owner.
 async fn find(context: &Context<'_>, terminal: &TerminalArgs) -> Result<Located> {
     match Selector::parse(&terminal.target)? {
         Selector::Terminal(id) => locate_named(context, &id),
@@ -187,15 +187,15 @@ async fn find(context: &Context<'_>, terminal: &TerminalArgs) -> Result<Located>
     }
 }
 
-/// Finds the terminal of an id that the command line names. Error: `INVALID_TARGET` where `-S` or `-L` beside it name
-/// another server than it does: of two words of the user's neither is passed over.
+/// Finds the terminal of an id from the command line. Error: `INVALID_TARGET` if `-S` or `-L` names
+/// another server than the id: neither choice of the user may be ignored.
 fn locate_named(context: &Context<'_>, id: &str) -> Result<Located> {
     let at = locate(context, id)?;
     let caller = context.caller;
     if caller.server_is_named && !is_same(&at.caller.server, &caller.server) {
         let message = format!(
-            "terminal:{id} is on the tmux server {}, and -S or -L names {}: leave that out, or take the id that \
-             list-terminals shows there",
+            "terminal:{id} is on the tmux server {}, but -S or -L names {}: omit the option, or use the id that \
+             list-terminals prints for that server",
             at.caller.server.display(),
             caller.server.display()
         );
@@ -212,7 +212,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Returns where a terminal is. The id alone says that: neither the server in whose pane this runs nor `-S` counts.
+/// Returns where a terminal is. Only the id decides: the caller's own server and `-S` do not count.
 fn locate(context: &Context<'_>, id: &str) -> Result<Located> {
     let TerminalId { server, pane } = TerminalId::parse(id)?;
     let caller = context.caller;
@@ -229,11 +229,11 @@ fn locate(context: &Context<'_>, id: &str) -> Result<Located> {
 }
 
 fn no_sockets(id: &str) -> Error {
-    Error::new(ErrorCode::InvalidTarget, format!("terminal:{id}: there is no directory of tmux's sockets here"))
+    Error::new(ErrorCode::InvalidTarget, format!("terminal:{id}: no directory of tmux sockets on this host"))
 }
 
-/// Returns the id by which a pane of the server that is meant is a terminal, from wherever it is named. Error:
-/// `INVALID_TARGET` where no id can name that server.
+/// Returns the terminal id of a pane on the selected server, valid from everywhere. Error:
+/// `INVALID_TARGET` if no id can name that server.
 fn id_on(caller: &Caller, pane: &str) -> Result<String> {
     let server = caller.server.as_path();
     let file = server.file_name().and_then(|name| name.to_str());
@@ -256,8 +256,8 @@ fn id_on(caller: &Caller, pane: &str) -> Result<String> {
     Ok(id)
 }
 
-/// Returns the id by which a listed pane is a terminal. `None`: no id can name it. A list can have panes of other
-/// hosts, too.
+/// Returns the terminal id of a listed pane. `None`: no id can name it. A list can have panes of other
+/// hosts.
 pub(in crate::cli) fn id_of(caller: &Caller, pane: &PaneInfo) -> Option<String> {
     match &pane.host {
         Some(host) if !is_on(&caller.server, host) => Some(format!("{}/{}", default_server(host), pane.id)),
@@ -265,7 +265,7 @@ pub(in crate::cli) fn id_of(caller: &Caller, pane: &PaneInfo) -> Option<String> 
     }
 }
 
-/// Checks that a terminal is there. Error: `NOT_FOUND`.
+/// Checks that a terminal exists. Error: `NOT_FOUND`.
 pub(super) async fn check_lives(context: &Context<'_>, selector: &str) -> Result<()> {
     let Selector::Terminal(id) = Selector::parse(selector)? else {
         let message = format!("{selector} names no terminal: expected terminal:ID");
@@ -279,15 +279,15 @@ pub(super) async fn check_lives(context: &Context<'_>, selector: &str) -> Result
     Err(Error::not_found(format!("no terminal {selector}; list-terminals shows what is there")))
 }
 
-/// The failure to start a terminal anew.
+/// The failure to restart a terminal.
 pub(super) enum NotStarted {
-    /// What ran in it runs on.
+    /// The previous program continues.
     Refused(Error),
-    /// Whether it was started is not known.
+    /// Unknown whether the program was started.
     Unknown(Error),
 }
 
-/// Starts what ran in a terminal anew.
+/// Restarts the program of a terminal.
 pub(super) async fn respawn(context: &Context<'_>, id: &str) -> std::result::Result<(), NotStarted> {
     let at = locate(context, id).map_err(NotStarted::Refused)?;
     let respawn = Some(RespawnRequest { kill: true, spawn: SpawnRequest::default() });
@@ -305,7 +305,7 @@ impl From<NotStarted> for Error {
         match not_started {
             NotStarted::Refused(error) => error,
             NotStarted::Unknown(mut error) => {
-                error.message.push_str("; whether it was done is not known: look before asking again");
+                error.message.push_str("; the outcome is unknown: check before you retry");
                 error
             }
         }
@@ -315,7 +315,7 @@ impl From<NotStarted> for Error {
 async fn list(context: &Context<'_>) -> Outcome {
     let list: PaneList = context.caller.client().await?.get("/v1/panes", &listed(&[])?).await?;
     let is_here = context.caller.server.is_absolute();
-    // Before anything is shown: an id that another command would take for another terminal's is none.
+    // Before any output: an id that another command would resolve to another terminal is invalid.
     id_on(context.caller, "%0")?;
     let terminal = |pane: &PaneInfo| {
         let pid = Some(pane.pid).filter(|pid| is_here && pane.host.is_none() && !pane.dead && *pid > 0);
@@ -329,7 +329,7 @@ async fn list(context: &Context<'_>) -> Outcome {
             "window": pane.window,
             "cwd": pane.path,
             "bufferRef": pane.cursor,
-            // Of another machine's processes nothing is known here.
+            // Processes of other machines are unknown here.
             "createdAt": pid.and_then(times::created),
             "lastActivityAt": pid.and_then(times::used),
         })
@@ -362,7 +362,7 @@ async fn wait(context: &Context<'_>, terminal: &TerminalArgs, request: WaitReque
         }
         WaitOutcome::Timeout | WaitOutcome::Pending => {
             let met = answer.predicates.iter().filter(|report| report.latched).count();
-            let message = format!("{met} of {} conditions came true in time", answer.predicates.len());
+            let message = format!("timeout: {met} of {} conditions were met", answer.predicates.len());
             Err(Error::new(ErrorCode::Timeout, message).with_details(json!({ "predicates": predicates })).into())
         }
         _ => {
@@ -387,12 +387,12 @@ async fn wait_for_session(context: &Context<'_>, target: String, request: WaitRe
         .await
 }
 
-/// Error: `INVALID_ARGUMENT` for a wait that waits for nothing.
+/// Error: `INVALID_ARGUMENT` for a wait without a condition.
 fn check_predicates(any: bool) -> Result<()> {
-    if any { Ok(()) } else { Err(Error::invalid("say what to wait for: -p, --stable, --exit or --prompt")) }
+    if any { Ok(()) } else { Err(Error::invalid("missing condition: expected -p, --stable, --exit or --prompt")) }
 }
 
-/// A terminal that is to be made.
+/// A terminal to create.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewTerminal {
     pub(super) shell: Option<String>,
@@ -400,18 +400,18 @@ pub(super) struct NewTerminal {
 }
 
 impl NewTerminal {
-    /// Makes its directory absolute. Error: `INVALID_ARGUMENT` where it is not there.
+    /// Makes the directory absolute. Error: `INVALID_ARGUMENT` if it does not exist.
     pub(super) fn check(&mut self) -> Result<()> {
         let Some(cwd) = &mut self.cwd else { return Ok(()) };
         let path = std::path::absolute(&cwd).map_err(|error| Error::invalid(format!("--cwd {cwd}: {error}")))?;
         if !path.is_dir() {
             return Err(Error::invalid(format!("--cwd {cwd}: no such directory")));
         }
-        *cwd = path.into_os_string().into_string().map_err(|_| Error::invalid("--cwd: the path is not UTF-8"))?;
+        *cwd = path.into_os_string().into_string().map_err(|_| Error::invalid("--cwd: the path is not valid UTF-8"))?;
         Ok(())
     }
 
-    /// Returns what makes it, in the tmux session that is named after a device.
+    /// Builds the request that creates it in the tmux session named after a device.
     pub(super) fn maker<'a>(self, context: &'a Context<'a>, device: &str) -> Maker<'a> {
         let session = format!("device-{}", device.replace(['.', '@'], "_"));
         let own = std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
@@ -428,7 +428,7 @@ impl NewTerminal {
     }
 }
 
-/// Makes a terminal in a session of its own.
+/// Creates a terminal in the device's own session.
 pub(super) struct Maker<'a> {
     caller: &'a Caller,
     session: String,
@@ -437,9 +437,9 @@ pub(super) struct Maker<'a> {
 
 impl Terminals for Maker<'_> {
     async fn make(&mut self) -> std::result::Result<String, NotMade> {
-        // What could not be named afterwards is not made.
+        // A terminal that could not be named afterwards is not created.
         id_on(self.caller, "%0").map_err(NotMade::Refused)?;
-        // The session's name, exactly: without the colon a window could be meant.
+        // The session's exact name: without the colon it could mean a window.
         let window = NewWindowRequest {
             session: format!("{}:", self.session),
             spawn: SpawnRequest { caller_env: None, ..self.spawn.clone() },
@@ -451,10 +451,10 @@ impl Terminals for Maker<'_> {
             ..NewSessionRequest::default()
         };
         let made = match self.ask("/v1/windows", &window).await {
-            // The session is not there, or no server is: nothing was made.
+            // The session or the server does not exist: nothing was created.
             Err(NotMade::Refused(error)) if error.code == ErrorCode::NotFound || is_absent(&error) => {
                 match self.ask("/v1/sessions", &session).await {
-                    // Another command made it meanwhile.
+                    // Another command created it in the meantime.
                     Err(NotMade::Refused(error)) if error.code == ErrorCode::Conflict => {
                         self.ask("/v1/windows", &window).await
                     }
@@ -468,7 +468,7 @@ impl Terminals for Maker<'_> {
 }
 
 impl Maker<'_> {
-    /// Asks for a window or a session, once.
+    /// Requests a window or a session, once.
     async fn ask(&self, path: &str, request: &impl Serialize) -> std::result::Result<CreatedAnswer, NotMade> {
         let mut client = self.caller.client().await.map_err(NotMade::Refused)?;
         match client.try_post(path, request).await {
@@ -480,7 +480,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Says of an error of the engine whether something may have been made all the same.
+    /// Marks an error of the engine after which something may have been created.
     fn not_made(&self, cause: Error) -> NotMade {
         if !perhaps_made(&cause) {
             return NotMade::Refused(cause);
