@@ -53,9 +53,9 @@ use crate::api::Error;
 
 /// Follow tmux panes, wait for their output, read, capture and type, without polling.
 ///
-/// A small daemon follows the tmux server and remembers the output of every pane. The first command
-/// starts the daemon; every command gets its result from there at once. Sessions, windows and panes
-/// are named as in tmux: `%3`, `@1`, `$0`, `work`, `work:1`, `work:logs.0`, always exactly.
+/// A daemon follows panes while they are in use and retains their output; the first command starts
+/// it. Sessions, windows and panes are named as in tmux: `%3`, `@1`, `$0`, `work`, `work:1`,
+/// `work:logs.0`; names match exactly.
 #[derive(Debug, Parser)]
 #[command(
     name = "muxtap",

@@ -22,8 +22,7 @@ use crate::{
 /// List agents in panes, and their states
 ///
 /// Agents are Claude Code, Codex, Gemini CLI, aider, opencode, Cursor agent, Copilot CLI, Goose,
-/// and those of your own rules. An agent works, waits for permission, asks a question, is idle, met
-/// an error or has ended.
+/// and those of your own rules. States: working, permission, question, idle, errored, ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agents

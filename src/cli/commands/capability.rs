@@ -14,7 +14,7 @@ use crate::{
     cli::{client::Client, url},
 };
 
-/// Serve the tmux capability of an assistant's sandbox
+/// Serve tmux actions to an assistant's sandbox
 ///
 /// Each line of stdin is a request, a JSON object or a tag; each response is one line of JSON on
 /// stdout. The session is in a container, or on the server of --local, -L, -S or --via.

@@ -212,7 +212,7 @@ pub(in crate::cli) struct TokenArgs {
 
 /// Show the daemon's status
 ///
-/// Exit status 1 if no daemon is running; starts none.
+/// Exit status 1 if no daemon is running. Starts no daemon.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap status

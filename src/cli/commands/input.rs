@@ -45,7 +45,8 @@ pub(in crate::cli) struct SendKeys {
     /// Paste the words, bracketed if the program enabled that; `-` alone pastes stdin
     #[arg(long, conflicts_with = "hex")]
     paste: bool,
-    /// Then press Enter such that the program takes it as Enter, and check that the program reacted
+    /// Type the words, then press Enter separately, so that a program does not read both as one
+    /// paste; report whether the program reacted
     #[arg(long)]
     submit: bool,
     /// Key names or text

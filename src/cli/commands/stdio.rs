@@ -18,9 +18,9 @@ use crate::{
     cli::relay::{Ended, Upgraded},
 };
 
-/// Serve the muxtap of another host
+/// Serve another host's muxtap over stdin and stdout
 ///
-/// The muxtap of another host runs this command: `ssh HOST muxtap stdio`. stdin and stdout carry
+/// The other host's muxtap runs this command: `ssh HOST muxtap stdio`. stdin and stdout carry
 /// the daemon's own HTTP, many requests at once; the daemon's memory outlives the link. A caller
 /// acts as this user, with all that the daemon allows.
 #[derive(Debug, Args)]

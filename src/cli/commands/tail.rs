@@ -33,7 +33,7 @@ use crate::{
 ///
 /// A TARGET is a pane or a pattern: `*` in a session's, window's or pane's place stands for
 /// anything, and -f also follows matching panes that appear later. With several panes each line
-/// follows its pane's name. -f ends when the panes have ended (a pattern has no end), when the
+/// follows its pane's name. -f ends when the panes have ended (never for a pattern), when the
 /// daemon is stopped, or with Ctrl-C. If the daemon is killed, -f continues with the next daemon,
 /// after a note that output is missing.
 #[derive(Debug, Args)]

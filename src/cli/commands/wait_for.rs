@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Wait until panes print, show or do something
 ///
-/// All conditions must have been met, each at any time. By default a wait begins at muxtap's last
+/// Ends when every condition has been met once. By default a wait begins at muxtap's last
 /// input to the pane, or where muxtap created the pane: output between the input and this command
 /// counts, and another wait for the same pattern waits for the next match. The echo of typed text
 /// does not count. Prints the line that matched; with --exit, how each pane ended.
@@ -59,7 +59,7 @@ pub(in crate::cli) struct WaitFor {
     /// match
     #[arg(short = 'p', long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
     patterns: Vec<String>,
-    /// Wait until the screen matches this regex, whenever drawn; repeatable
+    /// Wait until the screen matches this regex, even if it was drawn earlier; repeatable
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     screen: Vec<String>,
     /// Wait until nothing on the screen matches this regex; repeatable
@@ -103,7 +103,7 @@ pub(in crate::cli) struct WaitFor {
     #[arg(long)]
     notify: bool,
     /// Run this shell command line when the wait ends, with `MUXTAP_OUTCOME` (`matched`, `timeout`,
-    /// `failed`, `ended`), `MUXTAP_PANE` and `MUXTAP_LINE`
+    /// `failed`, `ended`, `cancelled`), `MUXTAP_PANE` and `MUXTAP_LINE`
     #[arg(long, value_name = "COMMAND")]
     on_end: Option<String>,
 }

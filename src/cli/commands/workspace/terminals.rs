@@ -30,7 +30,7 @@ use crate::{
     cli::{
         EXIT_FAILED, EXIT_INTERRUPTED, Outcome,
         caller::{Caller, whole_environment},
-        client::ConnectionLost,
+        client::{self, ConnectionLost},
         commands::{listed, path_of, wait_for},
         output,
     },
@@ -305,7 +305,7 @@ impl From<NotStarted> for Error {
         match not_started {
             NotStarted::Refused(error) => error,
             NotStarted::Unknown(mut error) => {
-                error.message.push_str("; the outcome is unknown: check before you retry");
+                error.message.push_str(client::PERHAPS_DONE);
                 error
             }
         }
