@@ -32,7 +32,7 @@ impl Cell {
 
     fn markdown(self) -> String {
         match (self.words, self.versions) {
-            ("", _) => "as without muxtap".into(),
+            ("", _) => "same".into(),
             (words, []) => words.into(),
             (words, versions) => format!("{words} ({})", versions.join(", ")),
         }
