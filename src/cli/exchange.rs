@@ -5,7 +5,7 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use hyper::StatusCode;
+use hyper::{Method, StatusCode};
 use muxtap_tmux::death;
 use serde::de::DeserializeOwned;
 
@@ -45,12 +45,8 @@ pub(super) fn exchange(caller: &Caller, ask: &Ask) -> Option<Result<Reply, Error
     let mut connection = Connection::open(caller)?;
     match connection.ask(ask, &mut |_| Ok(())) {
         Ok(reply) => Some(Ok(reply)),
-        Err(_) if ask.body.is_none() => None,
-        Err(error) => {
-            let mut lost = connection.lost(&error);
-            lost.message.push_str(client::PERHAPS_DONE);
-            Some(Err(lost))
-        }
+        Err(_) if ask.method == Method::GET => None,
+        Err(error) => Some(Err(connection.perhaps_done(&error))),
     }
 }
 
@@ -94,6 +90,13 @@ impl<'c> Connection<'c> {
     pub(super) fn lost(&self, error: &io::Error) -> Error {
         let ended = self.process().filter(|process| death::ends_within(*process, client::END_LIMIT));
         client::lost(&self.caller.paths, ended, error)
+    }
+
+    /// Returns the same error for a request that may have changed something.
+    pub(super) fn perhaps_done(&self, error: &io::Error) -> Error {
+        let mut lost = self.lost(error);
+        lost.message.push_str(client::PERHAPS_DONE);
+        lost
     }
 
     fn process(&self) -> Option<u32> {

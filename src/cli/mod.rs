@@ -52,7 +52,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 /// Runs `muxtap` with this process's arguments and environment; returns its exit status. For
 /// anything but a frequent request this process becomes `muxtapd`.
 pub fn main() -> ExitCode {
-    let status = quick::run(std::env::args_os());
+    let status = quick::run(std::env::args_os(), || {});
     ExitCode::from(status.unwrap_or_else(|| {
         // The command line is not read yet.
         let json = std::env::args_os().any(|word| word == "--json");
@@ -64,7 +64,7 @@ pub fn main() -> ExitCode {
 /// linker omits everything that it reaches: a small program starts fast.
 pub fn main_with_engine() -> ExitCode {
     crate::daemon::start::note_engine();
-    quick::run(std::env::args_os()).map_or_else(run_whole, ExitCode::from)
+    quick::run(std::env::args_os(), named_as_command).map_or_else(run_whole, ExitCode::from)
 }
 
 fn run_whole() -> ExitCode {
@@ -78,14 +78,18 @@ fn run_whole() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let json = invocation.json;
-    #[cfg(target_os = "linux")]
     if !matches!(invocation.command, Command::Serve(_)) {
-        // `ps` and `pkill` find a process by this name: `pkill muxtapd` must not kill commands. A
-        // failure has no other effect.
-        let _ = rustix::thread::set_name(c"muxtap");
+        named_as_command();
     }
     let outcome = with_engine::run(invocation).unwrap_or_else(|invocation| run(*invocation));
     ExitCode::from(exit_status(outcome, json))
+}
+
+/// Names this process `muxtap`. `ps` and `pkill` find a process by this name, and `pkill muxtapd`
+/// must end no commands. A failure changes nothing else.
+fn named_as_command() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_name(c"muxtap");
 }
 
 /// Prints what is wrong with a command line, or the requested help or version.

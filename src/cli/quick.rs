@@ -21,9 +21,11 @@ use super::{
 };
 
 /// Runs a command line, which includes the program's name, and returns the exit status. `None`:
-/// nothing was done, and the whole program must run the command.
-pub(super) fn run(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
+/// nothing was done, and the whole program must run the command. `begin` is called before a command
+/// line that is plain is run.
+pub(super) fn run(args: impl IntoIterator<Item = OsString>, begin: impl FnOnce()) -> Option<u8> {
     let line = parse(args)?;
+    begin();
     let caller = Caller::new(&line.server, line.json).ok()?;
     let outcome = match &line.command {
         Quick::Capture(command) => run_at_once(command, &caller),
@@ -133,7 +135,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "send-keys" | "send" => {
             Takes { flags: "lH", words: &["literal", "hex", "paste", "submit"], rest: Rest::All, ..with_target }
         }
-        "wait-for" => Takes {
+        "wait-for" | "wait" => Takes {
             values: "T",
             repeated: "tp",
             words: &["any", "all", "exit", "propagate", "prompt", "bell"],
@@ -153,7 +155,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "list-sessions" | "ls" => Quick::Sessions(ListSessions::plain(&mut words)),
         "list-windows" | "lsw" => Quick::Windows(ListWindows::plain(&mut words)?),
         "read" => Quick::Read(Read::plain(&mut words)?),
-        "wait-for" => Quick::Wait(Box::new(WaitFor::plain(&mut words)?)),
+        "wait-for" | "wait" => Quick::Wait(Box::new(WaitFor::plain(&mut words)?)),
         _ => Quick::Send(SendKeys::plain(&mut words)?),
     };
     Some(Line { json: words.json, server: words.server, command })
@@ -186,7 +188,7 @@ impl Words {
     /// Removes and returns an option's value.
     pub(super) fn value(&mut self, letter: char) -> Option<String> {
         let at = self.values.iter().position(|(given, _)| *given == letter)?;
-        Some(self.values.swap_remove(at).1)
+        Some(self.values.remove(at).1)
     }
 
     /// Removes and returns the values of an option that may be given several times.
@@ -362,6 +364,8 @@ mod tests {
             "muxtap read -t %1 --since start --format raw --max-bytes 4K --json",
             "muxtap read --until 10m -S /x",
             "muxtap wait-for -t %1 -p passed -p failed --fail error --fail FAILED -T 10m --since start",
+            "muxtap wait-for -T 60 -t %1 -t %2 -p a -p b --all",
+            "muxtap wait -t %2 -p b -T 60 -t %1 -p a",
             "muxtap wait-for -t %1 -t work:1 --all --exit --propagate --timeout 1.5",
             "muxtap wait-for -t %1 --screen a --gone b --title c --stable 2 --settle 1 --prompt --bell --any -L n",
         ] {
@@ -425,14 +429,14 @@ mod tests {
             ]),
             words in prop::collection::vec(
                 prop::sample::select(vec![
-                    &["-t", "%1"] as &[_], &["-t", "1"], &["-S", "-10"], &["-S", "/x"], &["-L", "n"], &["-E", "-"],
+                    &["-t", "%1"] as &[_], &["-t", "%2"], &["-t", "1"], &["-S", "-10"], &["-S", "/x"], &["-L", "n"], &["-E", "-"],
                     &["-F", "#S"], &["-t"], &["-J"], &["-e"], &["-p"], &["-a"], &["-s"], &["-l"], &["-H"], &["--hex"],
                     &["--submit"], &["--paste"], &["--literal"], &["--verify"], &["--json"], &["--"], &["-"], &["x"],
-                    &[""], &["ü"], &["-5"], &["-p", "x"], &["-T", "5"], &["--timeout", "1m"], &["--since", "start"],
+                    &[""], &["ü"], &["-5"], &["-p", "x"], &["-p", "y"], &["-T", "5"], &["--timeout", "1m"], &["--since", "start"],
                     &["--since", "never"], &["--until", "5s"], &["--format", "ansi"], &["--max-bytes", "1"], &["--all"],
                     &["--any"], &["--exit"], &["--propagate"], &["--stable", "1.5"], &["--screen", "x"], &["--title", "x"],
                 ]),
-                0..4,
+                0..7,
             ),
         ) {
             let line: Vec<_> = std::iter::once("muxtap").chain(before.iter().copied()).chain([command])

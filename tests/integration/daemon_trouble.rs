@@ -285,30 +285,51 @@ fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
     let world = World::with_server();
     let pane = world.panes().remove(0);
     let daemon = world.daemon_pid().unwrap();
-    let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "ready", "--exit", "--all", "-T", "50"]);
+    let line = ["--json", "wait-for", "-t", &pane, "-p", "ready", "--exit", "--all", "-T", "50"];
+    // The second form of the command runs in `muxtapd`.
+    let waits = [world.spawn(&line), world.spawn(&[&line[..], &["--on-end", "true"]].concat())];
     let quiet = world.window("exec sleep 1000");
     let read = world.spawn(&["read", "-t", &quiet, "--since", "now", "--wait", "50"]);
     let ran = world.spawn(&["--json", "run", "-t", &pane, "-T", "50", "sleep 30"]);
-    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    eventually("the waits are open", || world.json(&["status"])["waits"] == 2);
     eventually("the command runs", || {
         world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_current_command}"]) == "sleep"
     });
     world.kill_daemon(Signal::KILL);
-    let (wait, read, ran) = (wait.finish(), read.finish(), ran.finish());
+    let (waits, read, ran) = (waits.map(Background::finish), read.finish(), ran.finish());
     let killed = format!("the muxtap daemon (process {daemon}) was killed or crashed");
-    for answer in [&wait, &read, &ran] {
+    for answer in waits.iter().chain([&read, &ran]) {
         assert_eq!((answer.status, answer.text().as_str()), (1, ""), "{answer:?}");
         assert!(answer.stderr.contains(&killed), "{answer:?}");
     }
-    let said = wait.error()["message"].as_str().unwrap().to_owned();
-    assert!(said.contains(&format!("for /ready/, exit in {pane}")) && said.contains("has ended"), "{said}");
-    assert!(said.contains("--since start"), "what to do: {said}");
+    for wait in waits {
+        let said = wait.error()["message"].as_str().unwrap().to_owned();
+        assert!(said.contains(&format!("for /ready/, exit in {pane}")) && said.contains("has ended"), "{said}");
+        assert!(said.contains("--since start"), "what to do: {said}");
+    }
     assert!(read.stderr.contains("the read has ended"), "{read:?}");
     assert!(ran.error()["message"].as_str().unwrap().contains("the run in"), "{ran:?}");
     // None of them starts another daemon, which would know nothing of them.
     assert_eq!(daemons(&world), [0; 0]);
     // A read from a cursor continues with another daemon, and reports what is missing.
     assert!(world.json(&["read", "-t", &pane, "--since", "start"])["text"].as_str().unwrap().contains("sleep 30"));
+}
+
+#[test]
+fn a_wait_whose_daemon_hangs_ends_at_the_second_ctrl_c() {
+    let world = World::with_server();
+    let pane = world.panes().remove(0);
+    let daemon = world.daemon_pid().unwrap();
+    let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "50"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    signal(daemon, Signal::STOP);
+    eventually("it ends", || {
+        signal(wait.pid(), Signal::INT);
+        !is_alive(wait.pid())
+    });
+    signal(daemon, Signal::CONT);
+    let answer = wait.finish();
+    assert_eq!((answer.status, answer.text().as_str(), answer.stderr.as_str()), (130, "", ""));
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn a_dialog_of_another_agent() {
     let given = client.call("send_keys", &answer("no", text(&second, "question_id")));
     assert_eq!(given["taken"], true, "{given}");
     assert_eq!(fs::read_to_string(world.path("home/answers")).unwrap(), "rm -rf build: 2\nrm -rf /: 3\n");
-    assert!(client.fails("CONFLICT", "send_keys", &answer("1", &id)).contains("asks nothing"));
+    assert!(client.fails("CONFLICT", "send_keys", &answer("1", &id)).contains("shows no question"));
 }
 
 /// A question that disappears before Enter was pressed was answered by a person.

@@ -122,7 +122,7 @@ fn waits_of_a_connection_give_their_results_and_end_with_it() {
     late["timeout_ms"] = json!(0);
     ws.ok(&late);
     assert_eq!(ws.message().0["result"]["outcome"], "timeout");
-    assert!(ws.error(&json!({"id": 2, "op": "cancel"}), "NOT_FOUND").contains("no open wait 2"));
+    assert!(ws.error(&json!({"id": 2, "op": "cancel"}), "NOT_FOUND").contains("no open wait has the id 2"));
     // A cancelled wait has a result as well.
     assert_eq!(ws.ok(&json!({"id": 1, "op": "cancel"})), json!({}));
     let (told, _) = ws.message();

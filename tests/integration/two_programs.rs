@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::common::{World, run};
+use crate::common::{Background, World, run};
 
 /// Copies these programs to a directory under these names; returns the path of the first one.
 fn installed(world: &World, folder: &str, programs: &[(&Path, &str)]) -> std::path::PathBuf {
@@ -68,12 +68,24 @@ fn only_the_daemon_is_called_muxtapd_by_the_system() {
     let pane = world.session("work");
     // The first command starts the daemon.
     world.ok(&["list-sessions"]);
-    let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "60"]);
-    crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    // The second is a request that `muxtap` leaves to `muxtapd`; the third is `muxtapd` itself.
+    let line = ["wait-for", "-t", &pane, "-p", "never", "-T", "60"];
+    let mut by_daemons_program = world.command(world.muxtapd());
+    by_daemons_program.arg("-S").arg(world.socket()).args(line);
+    let waits = [
+        world.spawn(&line),
+        world.spawn(&[&line[..], &["--on-end", "true"]].concat()),
+        Background::start(&mut by_daemons_program),
+    ];
+    crate::common::eventually("the waits are open", || world.json(&["status"])["waits"] == 3);
     let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
-    assert_eq!(name(wait.pid()), "muxtap\n");
+    for wait in &waits {
+        assert_eq!(name(wait.pid()), "muxtap\n");
+    }
     assert_eq!(name(world.daemon_pid().unwrap()), "muxtapd\n");
-    wait.kill();
+    for wait in waits {
+        wait.kill();
+    }
 }
 
 /// The small program contains all code that it reaches: a call that leads to the tree of arguments,

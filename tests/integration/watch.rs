@@ -93,11 +93,14 @@ fn the_status_is_printed_when_servers_and_waits_come_and_go() {
     let pane = names(&world.json(&["list-panes"])["panes"], "id").remove(0);
     let mut watch = world.spawn(&["--json", "status", "--watch"]);
     json_where(&mut watch, "the server", |status| status["servers"][0]["sessions"] == 1);
-    let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "60"]);
-    json_where(&mut watch, "a wait", |status| status["waits"] == 1);
-    signal(wait.pid(), Signal::INT);
-    assert_eq!(wait.finish().status, 130);
-    json_where(&mut watch, "no wait", |status| status["waits"] == 0);
+    // The second form of the command runs in `muxtapd`.
+    for more in [&[] as &[&str], &["--on-end", "true"]] {
+        let wait = world.spawn(&[&["wait-for", "-t", &pane, "-p", "never", "-T", "60"], more].concat());
+        json_where(&mut watch, "a wait", |status| status["waits"] == 1);
+        signal(wait.pid(), Signal::INT);
+        assert_eq!(wait.finish().status, 130);
+        json_where(&mut watch, "no wait", |status| status["waits"] == 0);
+    }
     world.session("second");
     json_where(&mut watch, "a session", |status| status["servers"][0]["sessions"] == 2);
     // Waits for another daemon, and starts none.

@@ -317,6 +317,7 @@ mod tests {
         assert_eq!(request.panes, ["work:*", "%3"]);
         assert_eq!(request.types, [EventKind::Output, EventKind::Gap]);
         let unknown = EventsRequest { types: Some("output,gaps".into()), ..EventsRequest::default() };
-        assert!(SubscribeRequest::try_from(unknown).unwrap_err().message.starts_with("types: \"gaps\""));
+        let error = SubscribeRequest::try_from(unknown).unwrap_err().message;
+        assert!(error.starts_with("types: unknown event type \"gaps\""), "{error}");
     }
 }

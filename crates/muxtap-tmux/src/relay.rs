@@ -233,8 +233,8 @@ async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hos
 }
 
 /// Receives the available bytes, with at most one message's descriptors: the kernel ends a read
-/// behind them. No bytes: the other side has left. Error `MFILE`: the kernel dropped descriptors,
-/// for which this process has no room.
+/// behind them. No bytes: the other side has left. Error: the system dropped descriptors,
+/// mostly because this process can have no more.
 async fn receive(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     socket.async_io(Interest::READABLE, || received(socket)).await
 }
@@ -267,7 +267,9 @@ fn received(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(Errno::MFILE.into());
+        // Fails in the same way if no descriptor is left.
+        rustix::io::fcntl_dupfd_cloexec(socket, 0)?;
+        return Err(io::Error::other("the system did not pass a descriptor on; does a security module forbid it?"));
     }
     Ok((bytes.get(..received.bytes).unwrap_or_default().to_vec(), descriptors))
 }
@@ -291,7 +293,7 @@ fn sent(socket: &UnixStream, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::
     if let Some(descriptors) = &descriptors
         && !control.push(SendAncillaryMessage::ScmRights(descriptors))
     {
-        return Err(io::Error::other("no space for a descriptor in the control message"));
+        return Err(io::Error::other("a descriptor does not fit into the control message"));
     }
     loop {
         match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {

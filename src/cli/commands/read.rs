@@ -156,8 +156,9 @@ impl Read {
             let answer = match exchange(caller, &Ask::get(url::with_query(&path, &request))) {
                 Some(reply) => reply.and_then(|reply| reply.read::<ReadAnswer>()),
                 None if printed => Err(Error::unavailable(format!(
-                    "lost the muxtap daemon before the end of the output; `--since {}` continues",
-                    request.since.as_deref().unwrap_or_default()
+                    "the muxtap daemon ended before all output was read; `--since {}` continues; its log is {}",
+                    request.since.as_deref().unwrap_or_default(),
+                    caller.paths.log.display()
                 ))),
                 None => return None,
             };

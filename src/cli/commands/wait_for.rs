@@ -485,14 +485,17 @@ mod tests {
     #[test]
     fn what_did_not_come_is_said() {
         let timeout = answer("timeout", &[report("pattern", "%0", None), report("bell", "%0", Some(""))]);
-        assert_eq!(failure_reason(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
+        assert_eq!(
+            failure_reason(&timeout).unwrap(),
+            "timeout after 1.5 s; not met: /x/ in %0; the screen ends:\na\nb"
+        );
         assert_eq!(matched_lines(&timeout), "");
         let mut stands = report("pattern", "%0", None);
         stands["stands_before"] = serde_json::json!({"line": "now x", "since": "start"});
         assert_eq!(
             failure_reason(&answer("timeout", &[stands])).unwrap(),
-            "not in 1.5 s: /x/ in %0 (it stands there since before the wait: `now x`; --since start counts it); the \
-             screen ends:\na\nb"
+            "timeout after 1.5 s; not met: /x/ in %0 (it was there before the wait: `now x`; --since start counts it); \
+             the screen ends:\na\nb"
         );
         let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
         assert_eq!(failure_reason(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");

@@ -40,8 +40,9 @@ impl WaitFor {
             Err(error) => return Some(Err(error.into())),
         };
         ask.key = Some(key.clone());
-        let mut interrupt = Interrupt::catch().ok()?;
+        // First: where this fails, the whole program has signals of its own.
         let connection = Connection::open(caller)?;
+        let mut interrupt = Interrupt::catch().ok()?;
         let waited = wait(connection, &ask, &conditions(&request), &mut interrupt);
         Some(match waited {
             Ok(Some(answer)) => print(&answer, caller.json).map(|()| status(&answer, self.propagate)),
@@ -138,7 +139,7 @@ fn end(caller: &Caller, key: &str, request: &WaitRequest, interrupt: &mut Interr
         loop {
             match readable(stream, interrupt, None)? {
                 Readable::Reply => return Ok(()),
-                Readable::Interrupt => return Err(io::Error::other("interrupted")),
+                Readable::Interrupt => return Err(io::ErrorKind::Interrupted.into()),
                 Readable::Nothing => {}
             }
         }
@@ -146,7 +147,11 @@ fn end(caller: &Caller, key: &str, request: &WaitRequest, interrupt: &mut Interr
     for id in ids_of(caller, &format!("w-{key}"), &request.panes) {
         let Some(mut connection) = Connection::open(caller) else { return Ok(()) };
         let ask = Ask::delete(format!("/v1/waits/{}", url::encode(&id)));
-        let reply: Reply = connection.ask(&ask, &mut before_read).map_err(|error| connection.lost(&error))?;
+        let reply: Reply = match connection.ask(&ask, &mut before_read) {
+            // The wait ends at its timeout.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            replied => replied.map_err(|error| connection.perhaps_done(&error))?,
+        };
         if reply.status != StatusCode::NOT_FOUND {
             return reply.read::<WaitAnswer>().map(drop);
         }

@@ -32,7 +32,7 @@ use crate::{
 /// The program name that selects this command.
 pub(in crate::cli) const FRESHELL: &str = "freshell";
 
-/// Control the tabs and panes of a browser page or a command line
+/// Control tabs and panes of a page or command line
 ///
 /// A workspace belongs to a device: this command line, or a page in a browser. Another device is
 /// reached through the daemon and must be online. Terminals (`terminal:%3`) are tmux panes and
