@@ -258,3 +258,14 @@ fn promises_and_claims_name_tests_that_exist() {
     assert!(proofs > 100, "{proofs}");
     assert!(!has_test("fn helper() {}\n", "helper") && has_test("#[test]\nfn one() {}\n", "one"));
 }
+
+/// The release profile compiles for size unless a crate has a profile of its own.
+#[test]
+fn each_crate_is_compiled_for_speed() {
+    let manifest = read("Cargo.toml");
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let profile = format!("[profile.release.package.{name}]\nopt-level = 3\n");
+        assert!(manifest.contains(&profile), "Cargo.toml has no profile of {name}");
+    }
+}

@@ -54,7 +54,7 @@ fn a_wait_for_the_ends_of_all_that_fit_has_those_that_have_ended() {
     assert!(said.contains(&format!("{} exit: yes, exit status 2\n", panes[2])), "{said}");
     // A wait for future output refuses a pane that can print none.
     let message = world.error("NOT_FOUND", &["wait-for", "-t", "t:s*", "-p", "x"]);
-    assert!(message.starts_with("no running pane fits t:s*: 4 have ended"), "{message}");
+    assert!(message.starts_with("no running pane matches t:s*: 4 have ended"), "{message}");
 }
 
 #[test]

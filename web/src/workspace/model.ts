@@ -314,7 +314,7 @@ class Changing {
             case "attach-terminal": {
                 const selector = parseSelector(text("target"));
                 if (selector.kind !== "terminal") {
-                    throw refuse(`${text("target")} names no terminal: expected terminal:ID`);
+                    throw refuse(`${text("target")} is not a terminal: expected terminal:ID`);
                 }
                 return this.show(text("to"), tab, { ref: { terminalId: selector.id } });
             }

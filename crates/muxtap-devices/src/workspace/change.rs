@@ -108,7 +108,7 @@ impl Layout {
             }
             Command::AttachTerminal { target, to, tab } => {
                 let Selector::Terminal(id) = Selector::parse(target)? else {
-                    return Err(invalid(format!("{target} names no terminal: expected terminal:ID")));
+                    return Err(invalid(format!("{target} is not a terminal: expected terminal:ID")));
                 };
                 self.show(to, tab.as_deref(), Content::Ref(ContentRef::TerminalId(id)), now)
             }

@@ -235,23 +235,23 @@ impl Prompt<'_> {
         let pane = self.pane.id();
         let (message, typed) = match found {
             PromptState::Typed(text) => (
-                format!("`{text}` is typed at the prompt of pane {pane} already, and would be run with the command"),
+                format!("the prompt of pane {pane} already contains `{text}`, which would run with the command"),
                 Some(text),
             ),
-            PromptState::Continued(prompt) => {
-                (format!("the shell in pane {pane} waits for the rest of a command (its prompt is `{prompt}`)"), None)
-            }
+            PromptState::Continued(prompt) => (
+                format!("the shell in pane {pane} is waiting for the rest of a command (its prompt is `{prompt}`)"),
+                None,
+            ),
             PromptState::Unsure(prompt) => (
                 format!(
-                    "cannot tell by its prompt `{prompt}` whether the shell in pane {pane} waits for the rest of a \
-                     command"
+                    "cannot tell by its prompt `{prompt}` whether the shell in pane {pane} is waiting for the rest \
+                     of a command"
                 ),
                 None,
             ),
-            PromptState::Empty(_) | PromptState::Unknown | PromptState::Disturbed => (
-                format!("cannot tell whether something is typed at the prompt of pane {pane}: it is not visible"),
-                None,
-            ),
+            PromptState::Empty(_) | PromptState::Unknown | PromptState::Disturbed => {
+                (format!("cannot tell whether the prompt of pane {pane} contains text: it is not visible"), None)
+            }
         };
         let message =
             format!("{message}; nothing was run: run it or clear it, or let run clear it (--clear-line, clear_line)");

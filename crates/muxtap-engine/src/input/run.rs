@@ -210,7 +210,7 @@ impl Server {
         }
         Err(Error::new(
             ErrorCode::Conflict,
-            format!("somebody types at the prompt of pane {}; nothing was run", pane.id()),
+            format!("a person is typing at the prompt of pane {}; nothing was run", pane.id()),
         ))
     }
 
@@ -262,7 +262,7 @@ impl Server {
             Error::new(
                 ErrorCode::Conflict,
                 format!(
-                    "no shell rests in pane {}: `{what}` runs there; use send-keys and wait-for, or another pane",
+                    "no idle shell in pane {}: `{what}` is running; use send-keys and wait-for, or another pane",
                     pane.id()
                 ),
             )

@@ -181,7 +181,7 @@ async fn find(context: &Context<'_>, terminal: &TerminalArgs) -> Result<Located>
             locate(context, &terminal_of(layout.find_pane(&terminal.target, None)?)?)
         }
         _ => {
-            let message = format!("{} names no terminal: expected terminal:ID, or pane:ID", terminal.target);
+            let message = format!("{} is not a terminal: expected terminal:ID, or pane:ID", terminal.target);
             Err(Error::new(ErrorCode::InvalidTarget, message))
         }
     }
@@ -268,7 +268,7 @@ pub(in crate::cli) fn id_of(caller: &Caller, pane: &PaneInfo) -> Option<String> 
 /// Checks that a terminal exists. Error: `NOT_FOUND`.
 pub(super) async fn check_lives(context: &Context<'_>, selector: &str) -> Result<()> {
     let Selector::Terminal(id) = Selector::parse(selector)? else {
-        let message = format!("{selector} names no terminal: expected terminal:ID");
+        let message = format!("{selector} is not a terminal: expected terminal:ID");
         return Err(Error::new(ErrorCode::InvalidTarget, message));
     };
     let at = locate_named(context, &id)?;

@@ -108,8 +108,8 @@ impl std::str::FromStr for Target {
             Err(Error::new(
                 ErrorCode::InvalidTarget,
                 format!(
-                    "{text:?} is no target: {why}; write %3, @1, $0, session, session:window, session:window.pane, or \
-                     :window and .pane from where you are"
+                    "{text:?} is not a target: {why}; expected %3, @1, $0, session, session:window, \
+                     session:window.pane, or :window and .pane from where you are"
                 ),
             ))
         };
