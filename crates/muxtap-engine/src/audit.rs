@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_counted_and_hinders_nobody() {
+    fn lines_for_a_full_disk_are_counted_as_lost() {
         let path = Path::new("/dev/full");
         if !path.exists() {
             eprintln!("this system has no /dev/full: not tested");
@@ -570,5 +570,13 @@ mod tests {
         let mut file = LogFile { path: path.to_owned(), file, length: 0, most: 4096 };
         assert!(file.write(b"line\n").is_err());
         assert_eq!(file.length, 0);
+        metrics::install();
+        let (queue, lines) = mpsc::sync_channel(2);
+        for line in [b"one\n", b"two\n"] {
+            queue.send(line.to_vec()).unwrap();
+        }
+        drop(queue);
+        write_all(file, &lines);
+        assert!(metrics::render().contains("muxtap_audit_lost_total 2\n"), "{}", metrics::render());
     }
 }

@@ -104,7 +104,7 @@ enum SnapshotCommand {
         #[arg(long = "name", value_name = "NEW")]
         new_name: Option<String>,
         /// Start the panes' programs again, type the lines of imported files, and set the variables
-        /// of a snapshot from another host
+        /// of a snapshot that was not saved here, or was edited
         #[arg(long)]
         run: bool,
     },
