@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_does_not_grow_for_ever() {
+    fn an_unterminated_line_does_not_grow_without_bound() {
         let mut lines = Lines::new(Style::default());
         assert_eq!(lines.feed(PaneId(0), &vec![b'x'; MAX_LINE]), b"");
         assert_eq!(lines.feed(PaneId(0), b"x").len(), MAX_LINE + 2);

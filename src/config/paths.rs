@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_place_may_be_a_sticky_directory_but_not_one_that_anybody_can_rearrange() {
+    fn a_chosen_socket_may_be_in_a_sticky_directory_but_not_a_world_writable_one() {
         let dir = tempfile::tempdir().unwrap();
         let paths = resolve(&[("MUXTAP_SOCKET", dir.path().join("s").to_str().unwrap())]);
         chmod(dir.path(), 0o1777);

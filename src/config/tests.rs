@@ -88,7 +88,7 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn a_file_that_anybody_may_write_is_not_read() {
+fn a_world_writable_configuration_file_is_not_read() {
     let place = Place::new();
     place.write("");
     let file = place.dir.path().join("muxtap/config.toml");

@@ -130,7 +130,7 @@ impl<'a> Session<'a> {
 }
 
 #[test]
-fn a_workspace_has_their_commands_too() {
+fn a_workspace_offers_the_agent_session_commands() {
     let world = world();
     let name = world.ok(&["workspace", "session-create", "--env", "ACP_ID=first", "say hello"]);
     assert_eq!(name, "session:scripted:first");
@@ -166,7 +166,7 @@ fn a_workspace_has_their_commands_too() {
 }
 
 #[test]
-fn a_session_from_its_beginning_to_its_end() {
+fn a_session_works_from_creation_to_its_end() {
     let world = world();
     let name = world.ok(&["agent-session", "create", "--env", "ACP_ID=first", "say hello\nthink hm\ntool ls"]);
     assert_eq!(name, "session:scripted:first");
@@ -240,7 +240,7 @@ fn a_session_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn what_does_not_begin_says_why_and_leaves_nothing() {
+fn a_session_that_fails_to_start_reports_why_and_leaves_nothing() {
     let world = world();
     for (start, code, words) in [
         ("exit", "CONFLICT", "no licence for today"),
@@ -275,7 +275,7 @@ fn what_does_not_begin_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn faults_of_the_protocol_end_in_outcomes() {
+fn protocol_faults_end_in_outcomes() {
     let world = world();
     let session = Session::new(&world);
     assert_eq!(session.outcome("garbage\nsay after"), "end_turn");
@@ -325,7 +325,7 @@ fn faults_of_the_protocol_end_in_outcomes() {
 }
 
 #[test]
-fn prompts_run_in_order_and_an_interrupt_ends_only_what_runs() {
+fn prompts_run_in_order_and_an_interrupt_ends_only_the_running_one() {
     let world = world();
     let session = Session::new(&world);
     let (first, second) = (session.send("say one\nnewline\nwait"), session.send("say two\nwait"));
@@ -364,7 +364,7 @@ fn prompts_run_in_order_and_an_interrupt_ends_only_what_runs() {
 }
 
 #[test]
-fn waits_are_met_by_what_was_and_what_comes_and_stay_met() {
+fn wait_conditions_match_past_and_future_events_and_stay_met() {
     let world = world();
     let session = Session::new(&world);
     session.send("say first li\nsay ne\nnewline\nsay 3 passed");
@@ -403,7 +403,7 @@ fn waits_are_met_by_what_was_and_what_comes_and_stay_met() {
 }
 
 #[test]
-fn permission_questions_are_answered_once_by_whoever_is_first() {
+fn a_permission_question_accepts_only_the_first_answer() {
     let mut world = world();
     world.set("MUXTAP_AUDIT", "true");
     let session = Session::new(&world);
@@ -513,7 +513,7 @@ fn an_agents_text_does_not_stand_for_a_question() {
 }
 
 #[test]
-fn an_agent_reads_and_writes_below_its_directory_and_nowhere_else() {
+fn an_agent_reads_and_writes_only_below_its_directory() {
     let world = world();
     let session = Session::new(&world);
     let at = |name: &str| world.path(name).display().to_string();
@@ -581,7 +581,7 @@ fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
 }
 
 #[test]
-fn nothing_that_an_agent_has_started_outlives_it() {
+fn no_process_that_an_agent_started_outlives_it() {
     let mut world = world();
     world.set("AUTH_TOKEN", "secret");
     world.set("PLATFORM_TOKEN", "secret");
@@ -623,7 +623,7 @@ fn nothing_that_an_agent_has_started_outlives_it() {
 /// A few kills by default, as many as `MUXTAP_KILLS` gives (`MUXTAP_KILLS=1000`); prints its
 /// measurements.
 #[test]
-fn kills_at_random_moments_leave_no_prompt_without_its_outcome() {
+fn every_prompt_has_an_outcome_if_agents_are_killed_at_random_moments() {
     let world = world();
     let kills: u32 = std::env::var("MUXTAP_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
     let mut random = muxtap_random(u64::from(std::process::id()));

@@ -197,7 +197,7 @@ fn a_watch_that_is_resumed_tells_what_an_agent_came_to() {
 }
 
 #[test]
-fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
+fn every_golden_screen_is_judged_the_same_in_a_real_pane() {
     let names = ["claude", "codex", "gemini", "aider", "opencode", "cursor-agent", "copilot", "goose"];
     let (world, _) = stage(&names);
     world.ok(&["list-panes"]);
@@ -303,7 +303,7 @@ fn a_forged_dialog_is_not_taken_for_the_agents_own() {
 /// a row then begins at the first column, where a command can make it look like the dialog's
 /// border, title or answers.
 #[test]
-fn a_row_that_wraps_hides_nothing_of_the_command() {
+fn a_wrapped_row_hides_no_part_of_the_command() {
     let (world, pane) = stage(&["claude"]);
     world.ok(&["list-panes"]);
     let mut watch = watch(&world);

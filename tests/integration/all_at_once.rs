@@ -101,7 +101,7 @@ impl Reader {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn all_at_once_in_a_random_order_is_as_the_model_says() {
+async fn concurrent_operations_in_random_order_match_the_model() {
     let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     let seed = from_environment("MUXTAP_RANDOM_SEED", nanos).max(1);
     let length = Duration::from_secs(from_environment("MUXTAP_RANDOM_SECONDS", 4));

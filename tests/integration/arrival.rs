@@ -196,7 +196,7 @@ fn churn_until(world: &World, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_server_lives_while_clients_arrive_slowly_and_others_make_and_kill_sessions() {
+fn a_server_survives_slow_attaches_while_sessions_are_created_and_killed() {
     let mut world = World::with_server();
     for name in ["a", "b", "c"] {
         world.session(name);

@@ -38,7 +38,7 @@ fn opened_to_nobody(world: &World) -> bool {
 
 /// Even if the socket's mode was widened, the kernel reports the connecting user.
 #[test]
-fn another_user_gets_no_answer_from_a_socket_that_was_opened_to_all() {
+fn another_user_gets_no_response_even_from_a_world_writable_socket() {
     let world = World::with_server();
     if !opened_to_nobody(&world) {
         return;
@@ -156,7 +156,7 @@ impl HostileServer {
 /// that socket, the server is not sent a byte.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
+fn another_users_server_is_not_contacted_whichever_caller_names_it() {
     let world = World::with_server();
     if !opened_to_nobody(&world) {
         return;
@@ -210,7 +210,7 @@ fn a_server_of_another_user_is_not_spoken_to_whoever_names_it() {
 /// S1: a server that the configuration names is used, and runs nothing.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_server_of_another_user_that_is_configured_runs_nothing() {
+fn a_configured_server_of_another_user_runs_nothing() {
     let mut world = World::new();
     if !opened_to_nobody(&world) {
         return;
@@ -236,7 +236,7 @@ fn a_server_of_another_user_that_is_configured_runs_nothing() {
 /// or end anything.
 #[test]
 #[cfg(target_os = "linux")]
-fn no_server_makes_a_client_run_or_write_anything() {
+fn no_server_can_make_a_client_run_or_write_anything() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
     for order in ["shell", "exec", "lock", "write", "read", "hang-up", "stop"] {
@@ -253,7 +253,7 @@ fn no_server_makes_a_client_run_or_write_anything() {
 /// S1: a plain tmux does what muxtap's clients do not, so the attack itself works.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_plain_client_would_obey() {
+fn a_plain_tmux_client_obeys_a_hostile_server() {
     let world = World::new();
     for order in ["shell", "exec", "lock", "write", "read"] {
         let server = HostileServer::start(&world, false, order);
@@ -310,7 +310,7 @@ fn a_tmux_that_muxtap_runs_has_a_clean_environment() {
 /// S1: no server is started in a place where another user could put one first.
 #[test]
 #[cfg(target_os = "linux")]
-fn no_server_is_started_where_others_make_files() {
+fn no_server_is_started_in_a_folder_that_others_can_write() {
     let world = World::new();
     let folder = world.path("open");
     fs::create_dir(&folder).unwrap();
@@ -340,7 +340,7 @@ fn no_server_is_started_where_others_make_files() {
 /// user's in the meantime.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answers() {
+fn another_users_daemon_behind_the_users_own_socket_file_is_refused() {
     let mut world = World::new();
     if !opened_to_nobody(&world) {
         return;
@@ -365,7 +365,7 @@ fn a_socket_that_looks_like_the_users_own_is_not_spoken_to_if_another_user_answe
 
 /// S6: output that a reader received is not withheld from the user.
 #[test]
-fn an_answer_that_a_reader_was_told_still_answers_the_user() {
+fn output_matched_by_a_reader_still_matches_the_users_wait() {
     let world = World::with_server();
     let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
     let (value, own) = (cookie.strip_prefix("cookie: ").unwrap(), format!("http://{addr}"));
@@ -380,7 +380,7 @@ fn an_answer_that_a_reader_was_told_still_answers_the_user() {
 
 /// S6: a wait is ended by its caller, or by a caller who may end programs.
 #[test]
-fn a_reader_does_not_end_another_callers_wait() {
+fn a_read_only_caller_cannot_end_another_callers_wait() {
     let world = World::with_server();
     let (addr, cookie) = crate::page::log_in(&world, &["--read-only"]);
     let value = cookie.strip_prefix("cookie: ").unwrap();
@@ -422,7 +422,7 @@ fn a_reader_does_not_end_another_callers_wait() {
 
 /// S6: the same for recordings, whose ids can be guessed.
 #[test]
-fn a_caller_without_the_tier_does_not_end_another_callers_recording() {
+fn a_caller_without_the_kill_tier_cannot_end_anothers_recording() {
     let mut world = World::with_server();
     world.set("MUXTAP_DENY", "kill");
     let (addr, _) = crate::page::log_in(&world, &[]);
@@ -442,7 +442,7 @@ fn a_caller_without_the_tier_does_not_end_another_callers_recording() {
 
 /// A pane prints, and is named by, the delimiters of the protocols that carry its output.
 #[test]
-fn a_pane_forges_no_event_and_no_message() {
+fn a_pane_cannot_forge_an_event_or_a_message() {
     let world = World::with_server();
     let script = world.path("forger");
     fs::write(

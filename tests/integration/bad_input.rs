@@ -70,7 +70,7 @@ fn a_pane_that_forges_protocol_lines_reaches_no_other_pane() {
 /// tmux expands a list of panes for the subscriptions: a program's title must not be taken for a
 /// part of it.
 #[test]
-fn a_title_that_looks_like_a_format_is_told_as_it_is() {
+fn a_title_that_looks_like_a_format_is_reported_unchanged() {
     let world = World::with_server();
     let pane = made(&world, "printf '\\033]2;a,b} #{pid} #[x] %%%% ; \u{e9}\\007'; exec cat");
     let title = || world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_title}"]);
@@ -115,7 +115,7 @@ fn a_tmux_that_is_too_old_missing_or_no_program_is_named() {
 
 /// `setpriv` runs a program as another user; only root can.
 #[test]
-fn a_tmux_socket_of_another_user_is_refused_with_words() {
+fn another_users_tmux_socket_is_refused_with_an_explanation() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: nobody else's socket can be made here");
         return;
@@ -246,7 +246,7 @@ fn two_windows_of_one_name_are_ambiguous_and_listed() {
 }
 
 #[test]
-fn regexes_that_are_invalid_too_large_or_catastrophic_cost_nothing() {
+fn invalid_and_huge_regexes_are_rejected_and_none_backtracks() {
     let world = World::with_server();
     world.error("INVALID_ARGUMENT", &["wait-for", "-t", "main", "-p", "(unclosed"]);
     world.error("INVALID_ARGUMENT", &["wait-for", "-t", "main", "-p", r"(\w{1000}){1000}"]);
@@ -264,7 +264,7 @@ fn regexes_that_are_invalid_too_large_or_catastrophic_cost_nothing() {
 }
 
 #[test]
-fn requests_that_are_no_requests_are_told_so() {
+fn invalid_requests_get_an_error_response() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
     let panes = format!("/v1/panes/0/input{}", world.query());
@@ -383,7 +383,7 @@ fn a_wrong_request_is_told_its_field_what_is_expected_and_what_was_given() {
 }
 
 #[test]
-fn input_that_is_larger_than_the_limit_is_refused_whole() {
+fn input_over_the_limit_is_rejected_as_a_whole() {
     let world = World::with_server();
     let pane = made(&world, "stty -echo; echo ready; exec cat");
     world.await_output(&pane, "^ready");

@@ -71,7 +71,7 @@ fn sandbox(world: &mut World) -> (Container, Capability) {
 }
 
 #[test]
-fn the_seeds_examples_work_in_a_container() {
+fn the_documented_examples_work_in_a_container() {
     let mut world = World::new();
     let (_container, mut tmux) = sandbox(&mut world);
     // Example 1: tests in the background.
@@ -144,7 +144,7 @@ fn the_seeds_examples_work_in_a_container() {
 }
 
 #[test]
-fn the_seeds_errors_come_with_its_suggestions() {
+fn the_documented_errors_carry_their_suggestions() {
     let mut world = World::new();
     let (container, mut tmux) = sandbox(&mut world);
     // Before any `init`.
@@ -169,7 +169,7 @@ fn the_seeds_errors_come_with_its_suggestions() {
 }
 
 #[test]
-fn it_works_on_this_host_and_over_http() {
+fn the_capability_works_on_the_local_host_and_over_http() {
     let mut world = World::new();
     // C-l needs a line editor.
     world.set("SHELL", "/bin/bash");
@@ -262,7 +262,7 @@ fn a_pane_never_leads_out_of_the_sandbox() {
 }
 
 #[test]
-fn a_host_that_is_called_as_the_container_is_not_taken_for_it() {
+fn a_host_with_the_containers_name_is_not_mistaken_for_it() {
     let world = World::with_server();
     world.session("artie");
     add_host(&world, "web", "false");
@@ -276,7 +276,7 @@ fn a_host_that_is_called_as_the_container_is_not_taken_for_it() {
 }
 
 #[test]
-fn each_line_has_an_answer_whatever_it_holds_and_whatever_becomes_of_the_daemon() {
+fn every_line_gets_a_response_even_if_it_is_invalid_or_the_daemon_dies() {
     use std::io::Write as _;
     let world = World::with_server();
     world.session("artie");
@@ -305,7 +305,7 @@ fn each_line_has_an_answer_whatever_it_holds_and_whatever_becomes_of_the_daemon(
 }
 
 #[test]
-fn a_server_that_hangs_holds_up_no_other_sandbox() {
+fn a_hanging_server_delays_no_other_sandbox() {
     let world = World::with_server();
     world.session("artie");
     add_host(&world, "hangs", "sh -c 'exec sleep 1000' sh");
@@ -376,7 +376,7 @@ fn all_begins_anew_and_more_is_said() {
 }
 
 #[test]
-fn who_reads_at_the_same_time_is_not_given_the_same() {
+fn concurrent_readers_never_get_the_same_output() {
     const LINES: usize = 100_000;
     let world = World::with_server();
     let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
@@ -403,7 +403,7 @@ fn who_reads_at_the_same_time_is_not_given_the_same() {
 }
 
 #[test]
-fn lines_that_wrap_count_as_one() {
+fn a_wrapped_line_counts_as_one() {
     let world = World::with_server();
     let pane =
         world.window("stty -echo; for n in $(seq 1 60); do printf 'line %d %0300d\\n' $n 0; done; exec sleep 1000");
@@ -456,7 +456,7 @@ fn a_person_is_asked_before_it_types_where_that_is_configured() {
 }
 
 #[test]
-fn without_a_name_the_container_is_the_assistants_own() {
+fn the_default_container_is_the_assistants_own() {
     for (named, container) in [(None, "coachartie-sandbox"), (Some(""), "coachartie-sandbox"), (Some("box"), "box")] {
         let mut world = World::new();
         let bin = world.path("bin");
@@ -476,7 +476,7 @@ fn without_a_name_the_container_is_the_assistants_own() {
 }
 
 #[test]
-fn since_says_where_more_was_printed_than_is_kept() {
+fn since_reports_output_that_is_no_longer_kept() {
     let mut world = World::new();
     world.set("MUXTAP_RING_BYTES", "65536");
     world.session("main");

@@ -191,7 +191,7 @@ fn bad_requests() {
 
 /// Changes of a screen without output are detected by what tmux announces within a second.
 #[test]
-fn what_the_stream_does_not_tell_is_found_out() {
+fn screen_changes_without_output_are_detected() {
     let (world, pane) = shows("seq 1 60; printf '\\033[31mred\\033[0m\\n'");
     let followed = followed_in_memory(&world);
     let settled = |what: &str| {
@@ -227,7 +227,7 @@ fn what_the_stream_does_not_tell_is_found_out() {
 /// tmux's report of a pane omits what its program set before. A screen drawn with such settings
 /// comes from tmux, until tmux has reported it again.
 #[test]
-fn what_was_begun_before_muxtap_came() {
+fn screens_begun_before_muxtap_are_captured_as_in_tmux() {
     for (what, before, after, streamed) in [
         ("a colour", r"\033[31mbefore", r"after\n", None),
         ("a background", r"\033[1;44mbefore\n", r"after\033[K\n\n", None),
@@ -258,7 +258,7 @@ fn what_was_begun_before_muxtap_came() {
 
 /// tmux 3.3 forgets a joiner at the end of each of its reads, which the stream does not show.
 #[test]
-fn joiners_in_a_flood() {
+fn joiners_in_a_flood_are_captured_as_in_tmux() {
     let family = "👨\u{200d}👩\u{200d}👧\u{200d}👦";
     let (world, pane) = shows(&format!("awk 'BEGIN {{ for (i = 0; i < 3000; i++) printf \"{family} \" }}'"));
     same(&world, &pane, "families");
@@ -272,7 +272,7 @@ fn joiners_in_a_flood() {
 /// A screen that becomes uncertain in the middle of a flood is known again before the flood is
 /// over, beside another one that tmux must report as well.
 #[test]
-fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
+fn an_uncertain_screen_is_known_again_while_the_flood_continues() {
     let world = World::new().with_floods_followed();
     // Each line sets its colors and has multibyte characters.
     let script = r#"awk 'BEGIN { while (1) printf "\033[%dmline %d é漢\033[1m\n", 31 + i++ % 6, i }'"#;
@@ -335,7 +335,7 @@ fn a_flood_that_goes_on_is_followed_again_after_a_doubt() {
 
 /// Changes of panes that are not in use are not tracked, so the first use asks tmux.
 #[test]
-fn what_was_changed_by_a_command_is_known_when_a_pane_is_used_after_it_was_left_alone() {
+fn changes_to_an_unused_pane_are_known_at_its_next_use() {
     let world = World::with_server();
     let pane = world.window("seq 1 60; exec sleep 1000");
     world.ok(&["wait-for", "-t", &pane, "-p", "^60$", "--since", "start"]);

@@ -103,7 +103,7 @@ mod descriptors {
     }
 
     #[test]
-    fn without_a_descriptor_the_status_is_answered_and_the_rest_refused_until_there_are_some_again() {
+    fn without_free_descriptors_only_status_works_until_some_are_free_again() {
         let world = World::with_server();
         let pane = world.panes().remove(0);
         let daemon = world.daemon_pid().unwrap();
@@ -177,7 +177,7 @@ mod full_disk {
     }
 
     #[test]
-    fn the_daemon_runs_without_a_log_that_cannot_be_written_and_says_so() {
+    fn the_daemon_runs_with_an_unwritable_log_and_reports_it() {
         for background in [false, true] {
             let world = World::with_server();
             let mut command = world.plain_muxtap_command();
@@ -201,7 +201,7 @@ mod full_disk {
 
     /// Under a limit on the size of files a write ends half way, as on a full disk.
     #[test]
-    fn a_token_or_a_certificate_that_does_not_fit_is_not_there() {
+    fn a_full_disk_leaves_no_partial_token_or_certificate() {
         // In units of 512 bytes: no certificate fits into one.
         for (blocks, names) in [("0", "token"), ("1", "certificate")] {
             let world = World::new();
@@ -281,7 +281,7 @@ mod full_disk {
 }
 
 #[test]
-fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
+fn waits_reads_and_runs_cut_off_by_a_killed_daemon_explain_themselves() {
     let world = World::with_server();
     let pane = world.panes().remove(0);
     let daemon = world.daemon_pid().unwrap();
@@ -333,7 +333,7 @@ fn a_wait_whose_daemon_hangs_ends_at_the_second_ctrl_c() {
 }
 
 #[test]
-fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
+fn tail_and_events_continue_after_a_gap_when_the_daemon_was_killed() {
     let world = World::with_server();
     let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "stty -echo; echo ready; cat"]);
     let goes = world.window("exec sleep 1000");

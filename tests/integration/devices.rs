@@ -204,7 +204,7 @@ fn a_page_talks_to_an_agent() {
 }
 
 #[test]
-fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
+fn a_command_line_owns_its_workspace_and_the_engine_its_terminals() {
     let world = World::with_server();
     let made = workspace(&world, &["new-tab", "-n", "build", "--shell", "stty -echo; echo ready; exec cat"]);
     let (tab, pane) = (id(&made, "tab"), id(&made, "pane"));
@@ -295,7 +295,7 @@ fn a_command_line_owns_its_workspace_and_terminals_are_the_engines() {
 /// A terminal gets long-lived tokens neither from the command's environment nor from that of the
 /// daemon, which the command starts.
 #[test]
-fn no_terminal_gets_a_token_that_lasts() {
+fn no_terminal_gets_a_long_lived_token() {
     let mut world = World::new();
     world.set("AUTH_TOKEN", "bootstrap-bootstrap");
     world.set("PLATFORM_TOKEN", "platform-platform");
@@ -321,7 +321,7 @@ fn no_terminal_gets_a_token_that_lasts() {
 }
 
 #[test]
-fn of_commands_at_once_none_is_lost() {
+fn concurrent_commands_are_all_applied() {
     let world = World::with_server();
     let first = workspace(&world, &["new-tab"]);
     let pane = format!("pane:{}", id(&first, "pane"));
@@ -346,7 +346,7 @@ fn of_commands_at_once_none_is_lost() {
 }
 
 #[test]
-fn freshell_keeps_its_files_where_they_belong_and_closed_to_others() {
+fn freshell_keeps_its_files_private_in_its_own_directory() {
     let world = World::with_server();
     let dir = world.path("home/.freshell");
     let ask = |args: &[&str]| run(&mut freshell(&world, &[&["--json"], args].concat()));
@@ -406,7 +406,7 @@ fn freshell_keeps_its_files_where_they_belong_and_closed_to_others() {
 }
 
 #[test]
-fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
+fn a_foreground_device_is_online_and_serves_only_callers_it_allows() {
     let world = World::with_server();
     // Two devices: `freshell` has its own files.
     let tab = run(&mut freshell(&world, &["--json", "new-tab", "-n", "theirs"])).json();
@@ -475,7 +475,7 @@ fn a_device_in_the_foreground_is_there_for_those_that_it_allows() {
 
 /// A repeated key gets the first response, and ends no program again.
 #[test]
-fn a_repeated_respawn_starts_nothing_anew() {
+fn a_respawn_repeated_with_its_key_restarts_nothing() {
     let world = World::with_server();
     let made = workspace(&world, &["new-tab", "--shell", "exec cat"]);
     let (pane, terminal) = (format!("pane:{}", id(&made, "pane")), made["terminalId"].as_str().unwrap().to_owned());
@@ -512,7 +512,7 @@ fn terminals_are_listed_with_their_times() {
 }
 
 #[test]
-fn a_page_says_hello_is_asked_and_is_replaced() {
+fn a_page_registers_handles_requests_and_is_replaced_by_a_newer_one() {
     let world = World::with_server();
     // A missing capability is named, and the connection ends.
     let mut old = silent(&world, "old");
@@ -597,7 +597,7 @@ fn a_page_says_hello_is_asked_and_is_replaced() {
 
 /// Every step of a hybrid command fails once, with a real owner, relay and engine.
 #[test]
-fn a_hybrid_command_is_undone_or_says_what_is_left() {
+fn a_failed_hybrid_command_is_undone_or_reports_what_is_left() {
     let world = World::with_server();
     let mut owner = page(&world, "laptop");
     let command = [

@@ -221,7 +221,7 @@ fn named_tests(text: &str) -> impl Iterator<Item = &str> {
 
 /// K37.
 #[test]
-fn each_run_checks_what_muxtap_is_built_of() {
+fn each_test_run_checks_licenses_bans_and_sources() {
     let step = "    in_turn \"licenses, bans and sources\" scripts/cargo-deny || _bad=1";
     assert!(read("scripts/test").lines().any(|line| line == step));
     assert!(read("scripts/cargo-deny").contains("|| set -- bans licenses sources\n"));

@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn a_recording_of_another_host_shows_what_tmux_shows_and_names_the_gap_of_a_cut_link() {
+fn a_remote_recording_shows_what_tmux_shows_and_the_gap_of_a_broken_link() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -111,7 +111,7 @@ fn a_session_of_one_host_is_restored_on_that_host_and_on_another() {
 }
 
 #[test]
-fn doctor_says_each_reason_and_what_to_do() {
+fn doctor_reports_each_reason_and_its_fix() {
     let world = World::new();
     let lines = "PasswordAuthentication yes\nKbdInteractiveAuthentication yes\nPermitRootLogin yes\n";
     let Some(sshd) = Sshd::start_with(world.dir(), &[], lines) else { return };

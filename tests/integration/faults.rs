@@ -56,7 +56,7 @@ fn assert_consecutive(numbers: &[u64]) {
 }
 
 #[test]
-fn control_clients_that_are_killed_under_output_are_replaced() {
+fn control_clients_that_are_killed_during_output_are_replaced() {
     let world = World::with_server();
     let pane = world.window(
         "stty -echo; echo ready; read -r go; i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo \"line $i\"; \
@@ -109,7 +109,7 @@ fn control_clients_that_are_stopped_and_continued_lose_nothing() {
 
 /// tmux itself writes to the process that started the client.
 #[test]
-fn a_control_client_that_stays_stopped_holds_up_nobody() {
+fn a_control_client_that_stays_stopped_delays_no_caller() {
     let world = World::with_server();
     let pane = answering(&world, &["new-window", "-t", "main"]);
     say(&world, &pane, "0");
@@ -129,7 +129,7 @@ fn a_control_client_that_stays_stopped_holds_up_nobody() {
 }
 
 #[test]
-fn a_daemon_that_is_killed_under_load_ends_its_waits_and_old_cursors_meet_a_gap() {
+fn a_daemon_killed_under_load_ends_its_waits_and_old_cursors_get_a_gap() {
     let world = World::with_server();
     let flood = "i=0; while :; do i=$((i+1)); echo \"line $i\"; done";
     let panes: Vec<String> = (0..3).map(|_| world.window(flood)).collect();
@@ -167,7 +167,7 @@ fn a_daemon_that_is_killed_under_load_ends_its_waits_and_old_cursors_meet_a_gap(
 }
 
 #[test]
-fn a_window_that_is_linked_and_unlinked_goes_on_without_a_gap() {
+fn a_window_that_is_linked_and_unlinked_continues_without_a_gap() {
     let world = World::with_server().with_coverage("sessions");
     let pane = answering(&world, &["new-session", "-s", "one"]);
     world.tmux(&["new-window", "-d", "-t", "one:5", "exec cat"]);
@@ -190,7 +190,7 @@ fn a_window_that_is_linked_and_unlinked_goes_on_without_a_gap() {
 }
 
 #[test]
-fn a_window_of_grouped_sessions_gives_each_byte_once_and_outlives_one_of_them() {
+fn a_grouped_sessions_window_delivers_each_byte_once_and_survives_one_session() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "one"]);
     world.tmux(&["new-session", "-d", "-t", "one", "-s", "two"]);
@@ -212,7 +212,7 @@ fn a_window_of_grouped_sessions_gives_each_byte_once_and_outlives_one_of_them() 
 }
 
 #[test]
-fn a_pane_that_is_zoomed_goes_on_without_a_gap() {
+fn a_zoomed_pane_continues_without_a_gap() {
     let world = World::with_server();
     let pane = answering(&world, &["new-window", "-t", "main"]);
     let hidden = answering(&world, &["split-window", "-h", "-t", &pane]);
@@ -235,7 +235,7 @@ fn a_pane_that_is_zoomed_goes_on_without_a_gap() {
 }
 
 #[test]
-fn clear_history_takes_nothing_from_a_stream() {
+fn clear_history_removes_nothing_from_a_stream() {
     let world = World::with_server();
     let pane = answering(&world, &["new-window", "-t", "main"]);
     for line in 1..=40 {
@@ -255,7 +255,7 @@ fn clear_history_takes_nothing_from_a_stream() {
 
 /// tmux forgets lines beyond `history-limit`; a stream keeps bytes, regardless of that option.
 #[test]
-fn a_small_history_limit_takes_nothing_from_a_stream() {
+fn a_small_history_limit_removes_nothing_from_a_stream() {
     let world = World::with_server();
     for limit in ["0", "5"] {
         world.tmux(&["set-option", "-g", "history-limit", limit]);
@@ -272,7 +272,7 @@ fn a_small_history_limit_takes_nothing_from_a_stream() {
 }
 
 #[test]
-fn three_hundred_sessions_made_and_killed_in_a_loop_leave_nothing() {
+fn three_hundred_sessions_created_and_killed_in_a_loop_leave_nothing_behind() {
     let world = World::with_server();
     let pane = answering(&world, &["new-window", "-t", "main"]);
     let since = cursor(&world, &pane);
@@ -348,7 +348,7 @@ time_t time(time_t *at) {
 /// back.
 #[test]
 #[cfg(target_os = "linux")]
-fn clocks_that_jump_end_no_wait_and_hold_none_up() {
+fn clock_jumps_neither_end_nor_delay_a_wait() {
     const YEAR: i64 = 366 * 24 * 3600;
     let mut world = World::new();
     let (source, library) = (world.path("clock.c"), world.path("clock.so"));

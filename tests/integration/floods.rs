@@ -40,7 +40,7 @@ fn flooding(world: &World, command: &str) -> String {
 }
 
 #[test]
-fn a_persons_respawn_of_a_pane_that_floods_ends_no_server() {
+fn a_users_respawn_of_a_flooding_pane_does_not_crash_the_server() {
     let world = World::with_server();
     let pane = flooding(&world, "yes");
     for count in 0..respawns(12) {
@@ -56,7 +56,7 @@ fn a_persons_respawn_of_a_pane_that_floods_ends_no_server() {
 }
 
 #[test]
-fn a_pane_that_was_moved_or_has_ended_is_respawned_without_harm() {
+fn a_flooding_pane_that_was_moved_or_has_ended_is_respawned_safely() {
     let world = World::with_server();
     world.session("other");
     let pane = flooding(&world, "yes");

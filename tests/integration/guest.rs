@@ -241,7 +241,7 @@ fn a_guest_does_not_keep_a_server_alive() {
 
 /// N25: a server that cannot write pending output to a client does not release it by itself.
 #[test]
-fn killed_under_a_flood_it_leaves_no_client_behind() {
+fn a_daemon_killed_during_a_flood_leaves_no_client_behind() {
     let world = World::with_server().with_coverage("sessions");
     let pane = world.window("while :; do echo a flood that does not end by itself; done");
     world.await_output(&pane, "^a flood");
@@ -256,7 +256,7 @@ fn killed_under_a_flood_it_leaves_no_client_behind() {
 
 /// N30: servers before 3.7 die of a half-attached client while sessions come and go.
 #[test]
-fn many_who_make_and_end_sessions_at_once_leave_the_server_alive() {
+fn the_server_survives_concurrent_creation_and_killing_of_sessions() {
     let world = World::with_server().with_coverage("sessions");
     world.ok(&["list-panes"]);
     let server = world.server_pid();

@@ -121,7 +121,7 @@ fn no_command_lets_a_pane_control_the_terminal() {
 }
 
 #[test]
-fn streams_and_logs_do_not_either() {
+fn no_stream_or_log_lets_a_pane_control_the_terminal() {
     let (world, pane) = hostile();
     world.ok(&["wait-for", "-t", &pane, "-p", "DONE", "--since", "start"]);
     for args in [
@@ -147,7 +147,7 @@ fn streams_and_logs_do_not_either() {
 }
 
 #[test]
-fn what_was_asked_for_is_given_as_it_is() {
+fn escape_sequences_pass_unchanged_on_request() {
     let (world, pane) = hostile();
     world.ok(&["wait-for", "-t", &pane, "-p", "DONE", "--since", "start"]);
     // These do not protect the reader's terminal; the docs say so.

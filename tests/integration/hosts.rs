@@ -62,7 +62,7 @@ fn error(world: &World, args: &[&str]) -> (String, String, String) {
 }
 
 #[test]
-fn a_container_is_used_as_this_host_is() {
+fn a_container_is_used_like_the_local_host() {
     let world = World::with_server();
     let container = Container::start(world.dir(), Some(&tmux_program()));
     let name = &container.name;
@@ -121,7 +121,7 @@ fn a_container_is_used_as_this_host_is() {
 }
 
 #[test]
-fn what_keeps_a_container_away_is_said() {
+fn the_reason_that_a_container_is_unreachable_is_reported() {
     let world = World::new();
     let container = Container::start(world.dir(), None);
     let missing = container.via().replace(&container.name, "box-of-nobody");
@@ -148,7 +148,7 @@ fn what_keeps_a_container_away_is_said() {
 }
 
 #[test]
-fn a_container_that_stops_in_the_middle_ends_waits() {
+fn waits_end_when_their_container_stops() {
     let world = World::new();
     let container = Container::start(world.dir(), Some(&tmux_program()));
     configure(&world, &[("box", &container.via())]);
@@ -165,7 +165,7 @@ fn a_container_that_stops_in_the_middle_ends_waits() {
 }
 
 #[test]
-fn a_tmux_that_is_too_old_is_said() {
+fn a_tmux_that_is_too_old_is_reported() {
     let world = World::new();
     // Stands in for a tmux before 3.2a, which no current archive has.
     let old = world.path("old");
@@ -194,7 +194,7 @@ exec cat >\"$DIR/in.$$\"
 ";
 
 #[test]
-fn what_a_killed_daemon_has_left_on_a_host_is_detached() {
+fn a_client_that_a_killed_daemon_left_on_a_host_is_detached() {
     let world = World::new();
     let script = world.path("runtime");
     fs::write(&script, LEAVES_CLIENTS).unwrap();
@@ -270,7 +270,7 @@ fn a_list_over_a_slow_link_does_not_wait_for_every_session() {
 }
 
 #[test]
-fn a_host_that_hangs_holds_nobody_up() {
+fn a_hanging_host_delays_no_other_request() {
     let world = World::with_server();
     let Some(sshd) = started(&world) else { return };
     // It accepts connections and stays silent.
@@ -289,7 +289,7 @@ fn a_host_that_hangs_holds_nobody_up() {
 }
 
 #[test]
-fn what_keeps_an_ssh_host_away_is_said() {
+fn the_reason_that_an_ssh_host_is_unreachable_is_reported() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -316,7 +316,7 @@ fn what_keeps_an_ssh_host_away_is_said() {
 }
 
 #[test]
-fn a_link_that_is_cut_is_a_gap_that_says_so() {
+fn a_broken_link_is_reported_as_a_gap() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -354,7 +354,7 @@ fn a_link_that_is_cut_is_a_gap_that_says_so() {
 
 /// A server that writes to a client when its link is cut would keep the client forever (N94).
 #[test]
-fn a_link_that_is_cut_under_a_flood_leaves_no_client_and_a_server_that_ends() {
+fn a_link_broken_during_a_flood_leaves_no_client_and_the_server_can_exit() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -383,7 +383,7 @@ fn a_link_that_is_cut_under_a_flood_leaves_no_client_and_a_server_that_ends() {
 
 /// The connections stay open but carry nothing any more.
 #[test]
-fn a_link_that_falls_silent_is_made_again_names_what_it_missed_and_a_wait_goes_on() {
+fn a_silent_link_is_reestablished_with_a_gap_and_its_wait_continues() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -420,7 +420,7 @@ fn a_link_that_falls_silent_is_made_again_names_what_it_missed_and_a_wait_goes_o
 }
 
 #[test]
-fn a_host_is_added_by_its_command_and_not_over_tcp() {
+fn a_host_can_be_added_by_its_command_but_not_over_tcp() {
     let mut world = World::new();
     world.set("MUXTAP_HTTP", "127.0.0.1:0");
     // Stands in for another host: another directory of sockets.

@@ -63,7 +63,7 @@ fn code(answer: &Http) -> (u16, String) {
 }
 
 #[test]
-fn the_routes_answer_whoever_knows_the_token() {
+fn the_routes_serve_only_callers_with_the_token() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &[]);
     let token = token(&world);
@@ -102,7 +102,7 @@ fn the_routes_answer_whoever_knows_the_token() {
 
 /// With a token programs can work in panes; it is not enough to approve in a human's place.
 #[test]
-fn questions_to_a_human_are_answered_on_the_socket_alone() {
+fn questions_to_a_person_can_be_answered_only_on_the_unix_socket() {
     let world = World::new();
     let (_daemon, addr) = serving(&world, &[]);
     let token = token(&world);
@@ -119,7 +119,7 @@ fn questions_to_a_human_are_answered_on_the_socket_alone() {
 }
 
 #[test]
-fn pages_of_the_web_do_not_reach_it() {
+fn web_pages_of_unlisted_origins_do_not_reach_the_daemon() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &["--http-origins", "https://good.example", "--http-names", "box.lan"]);
     let bearer = format!("authorization: Bearer {}", token(&world));
@@ -171,7 +171,7 @@ fn pages_of_the_web_do_not_reach_it() {
 }
 
 #[test]
-fn encrypted_with_a_certificate_that_was_made_here() {
+fn connections_are_encrypted_with_a_generated_certificate() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &["--tls", "--http", "[::1]:0"]);
     let urls = world.http("GET", "/v1/status", None).json()["http"].clone();
@@ -209,7 +209,7 @@ fn encrypted_with_a_certificate_that_was_made_here() {
 }
 
 #[test]
-fn beyond_this_machine_only_encrypted() {
+fn only_tls_is_served_beyond_loopback() {
     let world = World::new();
     let refused = run(world.plain_muxtap_command().args(["--json", "serve", "--http", "0.0.0.0:0"]));
     assert_eq!((refused.status, &refused.error()["code"]), (1, &"INVALID_ARGUMENT".into()), "{refused:?}");
@@ -235,7 +235,7 @@ fn beyond_this_machine_only_encrypted() {
 }
 
 #[test]
-fn tiers_hold_on_every_face_and_are_recorded() {
+fn tiers_apply_on_every_interface_and_refusals_are_recorded() {
     let world = World::with_server();
     let (daemon, addr) = serving(&world, &["--deny", "kill,create"]);
     let token = token(&world);
@@ -287,7 +287,7 @@ fn tiers_hold_on_every_face_and_are_recorded() {
 
 /// By the command and by the recipe of `docs/access.md`, and not without the key.
 #[test]
-fn what_was_typed_is_found_with_the_key_alone() {
+fn typed_text_is_found_in_the_audit_log_only_with_the_key() {
     let world = World::with_server();
     let (log, key) = (world.path("m.sock.audit.jsonl"), world.path("m.sock.audit.jsonl.key"));
     let check = |text: &str| {
@@ -374,7 +374,7 @@ fn a_page_opens_a_websocket_with_the_token_as_a_subprotocol() {
 }
 
 #[test]
-fn hostile_requests_get_an_answer_or_nothing_and_hinder_nobody() {
+fn hostile_requests_are_rejected_or_closed_and_delay_no_caller() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &[]);
     let token = token(&world);
@@ -417,7 +417,7 @@ fn hostile_requests_get_an_answer_or_nothing_and_hinder_nobody() {
 }
 
 #[test]
-fn open_waits_are_answered_when_it_stops() {
+fn open_waits_get_a_response_when_the_daemon_stops() {
     let world = World::with_server();
     let (daemon, addr) = serving(&world, &[]);
     let token = token(&world);

@@ -163,7 +163,7 @@ fn the_server_ends_with_its_last_user_session() {
 }
 
 #[test]
-fn a_killed_daemon_takes_its_hub_with_it_and_the_next_one_makes_another() {
+fn a_killed_daemons_hub_ends_and_the_next_daemon_creates_another() {
     let world = World::new().with_coverage("hub");
     let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
     world.ok(&["send-keys", "-t", &pane, "before", "Enter"]);

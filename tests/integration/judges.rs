@@ -105,7 +105,7 @@ fn asciinemas_own_player_shows_a_pane_live() {
 }
 
 #[test]
-fn tmuxinator_makes_what_muxtap_restores_of_its_files() {
+fn muxtap_restores_tmuxinator_files_as_tmuxinator_does() {
     let world = World::new();
     if !is_installed("tmuxinator") {
         return;

@@ -359,7 +359,7 @@ async fn nobody_sees_or_restarts_the_pane_of_the_next_server() {
 /// A server ends with its last session.
 // The engine runs while the test waits for tmux.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_end_is_known_though_the_server_went_with_it() {
+async fn a_panes_exit_is_known_even_if_the_server_exits_with_it() {
     let world = World::new();
     let engine = Engine::start(Options::default().tmux(tmux_program())).unwrap();
     let server = engine.server_at(world.socket()).unwrap();

@@ -44,7 +44,7 @@ fn what_plain_tmux_makes_is_followed_from_its_first_byte_on() {
 }
 
 #[test]
-fn a_window_in_two_sessions_gives_each_byte_once_and_outlives_one_of_them() {
+fn a_window_in_two_sessions_delivers_each_byte_once_and_survives_one_session() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "one"]);
     world.session("two");
@@ -93,7 +93,7 @@ fn a_client_that_tmux_moves_to_another_session_leaves_it() {
 }
 
 #[test]
-fn thrown_out_it_comes_back() {
+fn a_client_that_tmux_detaches_attaches_again() {
     let world = World::with_server().with_coverage("sessions");
     let pane = answering(&world, &["new-session", "-s", "work"]);
     say(&world, &pane, "before");
@@ -129,7 +129,7 @@ fn thrown_out_it_comes_back() {
 /// A failed attach must not be retried without a pause, and the session is followed as soon as an
 /// attach succeeds.
 #[test]
-fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
+fn a_failed_attach_is_retried_with_pauses() {
     let mut world = World::with_server().with_coverage("sessions");
     let (program, tries, broken) = (world.path("tmux"), world.path("tries"), world.path("broken"));
     let script = format!(
@@ -160,7 +160,7 @@ fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
 }
 
 #[test]
-fn detached_while_a_pane_prints_a_reader_is_told_of_the_gap() {
+fn a_detach_during_output_is_reported_to_readers_as_a_gap() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "work"]);
     say(&world, &pane, "before");
@@ -174,7 +174,7 @@ fn detached_while_a_pane_prints_a_reader_is_told_of_the_gap() {
 }
 
 #[test]
-fn renamed_things_are_found_by_their_new_names_only() {
+fn renamed_sessions_and_windows_are_found_only_by_their_new_names() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "old", "-n", "win"]);
     world.tmux(&["rename-session", "-t", "old", "new"]);
@@ -189,7 +189,7 @@ fn renamed_things_are_found_by_their_new_names_only() {
 }
 
 #[test]
-fn panes_that_are_moved_about_go_on_without_a_gap() {
+fn moved_panes_continue_without_a_gap() {
     let world = World::with_server().with_coverage("sessions");
     let pane = answering(&world, &["new-session", "-s", "one"]);
     let other = answering(&world, &["new-session", "-s", "two"]);
@@ -226,7 +226,7 @@ fn panes_that_are_moved_about_go_on_without_a_gap() {
 /// tmux keeps none of a pane's output before it flows again to the client to which the pane has
 /// come back (N60).
 #[test]
-fn a_pane_that_prints_while_it_comes_back_goes_on_without_a_gap() {
+fn a_pane_that_prints_while_it_moves_back_continues_without_a_gap() {
     let world = World::with_server();
     let pane = answering(&world, &["new-window", "-t", "main"]);
     let other = answering(&world, &["new-session", "-s", "two"]);
@@ -256,7 +256,7 @@ fn a_pane_that_prints_while_it_comes_back_goes_on_without_a_gap() {
 /// A server with `exit-empty off` continues without a session, the only thing to which a client
 /// could attach.
 #[test]
-fn a_server_without_a_session_is_waited_for_and_used() {
+fn a_server_without_sessions_is_used_once_its_first_session_appears() {
     let world = World::with_server();
     world.tmux(&["set-option", "-g", "exit-empty", "off"]);
     let pane = answering(&world, &["new-session", "-s", "work"]);
@@ -295,7 +295,7 @@ fn a_server_without_a_session_is_waited_for_and_used() {
 }
 
 #[test]
-fn a_server_that_is_started_anew_is_another_one_to_old_cursors() {
+fn a_restarted_server_gives_old_cursors_a_gap() {
     for signal in [None, Some(Signal::KILL)] {
         let world = World::new();
         let pane = answering(&world, &["new-session", "-s", "main"]);
@@ -345,7 +345,7 @@ fn servers_that_are_started_anew_in_a_row_are_asked_without_a_pause() {
 }
 
 #[test]
-fn a_new_muxtap_is_another_one_to_old_cursors() {
+fn a_restarted_daemon_gives_old_cursors_a_gap() {
     for signal in [Signal::TERM, Signal::KILL] {
         let world = World::with_server();
         let pane = answering(&world, &["new-session", "-s", "work"]);
@@ -360,7 +360,7 @@ fn a_new_muxtap_is_another_one_to_old_cursors() {
 }
 
 #[test]
-fn a_socket_that_is_removed_under_it_changes_nothing() {
+fn removing_the_servers_socket_changes_nothing() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "work"]);
     let server = world.server_pid();
@@ -376,7 +376,7 @@ fn a_socket_that_is_removed_under_it_changes_nothing() {
 }
 
 #[test]
-fn two_daemons_started_at_once_are_one() {
+fn concurrent_commands_start_only_one_daemon() {
     let world = World::with_server();
     let started: Vec<_> = (0..12).map(|_| world.spawn(&["--json", "list-sessions"])).collect();
     for process in started {
@@ -395,7 +395,7 @@ fn two_daemons_started_at_once_are_one() {
 /// C6: with the connection the reply is lost, and it is unknown whether tmux carried out the
 /// command. It is not sent again.
 #[test]
-fn what_changes_the_server_is_asked_once() {
+fn a_command_that_changes_the_server_is_sent_once() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "work"]);
     let clients = world.tmux(&["list-clients", "-F", "#{client_pid}"]);

@@ -255,7 +255,7 @@ fn a_pane_that_never_rests_is_told_of_all_the_same() {
 }
 
 #[test]
-fn a_person_is_shown_all_that_is_to_be_typed() {
+fn a_confirmation_shows_everything_that_will_be_typed() {
     let mut world = World::with_server();
     world.set("MUXTAP_CONFIRM", "input");
     let mut client = Client::able(world.spawn(&["mcp"]), &json!({"elicitation": {}}));
@@ -393,7 +393,7 @@ fn what_is_no_message_is_answered_and_survived() {
 }
 
 #[test]
-fn tiers_and_confirmation_hold_here_too() {
+fn mcp_applies_tiers_and_confirmation() {
     let mut world = World::with_server();
     world.set("MUXTAP_DENY", "kill");
     world.set("MUXTAP_CONFIRM", "input");

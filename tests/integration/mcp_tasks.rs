@@ -163,7 +163,7 @@ fn an_agent_whose_answers_cannot_be_chosen() {
 }
 
 #[test]
-fn a_dialog_of_another_agent() {
+fn another_agents_dialogs_are_listed_and_answered_by_question_id() {
     let world = with_agent("claude", CLAUDE);
     let mut client = Client::new(&world);
     let first = question(&mut client, "");

@@ -19,7 +19,7 @@ fn pane(world: &World, script: &str) -> String {
 }
 
 #[test]
-fn what_comes_after_a_string_that_was_given_up_is_read_and_waited_for() {
+fn output_after_an_abandoned_string_can_be_read_and_matched() {
     let world = World::new();
     let strings = [("osc", r"\033]2;never"), ("dcs", r"\033Pq"), ("apc", r"\033_x"), ("name", r"\033kx")];
     // All at once: each takes more than five seconds.
@@ -58,7 +58,7 @@ fn what_comes_after_a_string_that_was_given_up_is_read_and_waited_for() {
 }
 
 #[test]
-fn a_string_that_goes_on_is_given_up_in_the_middle() {
+fn a_string_that_keeps_growing_is_abandoned_midway() {
     let world = World::new();
     let script = "printf 'before \\033]2;never'; for i in 1 2 3 4 5 6 7; do sleep 0.95; printf $i; done; echo .; exec sleep 1000";
     let pane = pane(&world, script);

@@ -38,7 +38,7 @@ fn audit(world: &World) -> Vec<Value> {
 }
 
 #[test]
-fn a_program_in_a_pane_does_not_answer_its_own_question_and_another_pane_does() {
+fn a_program_in_a_pane_cannot_answer_its_own_question_but_another_pane_can() {
     let mut world = World::new();
     let programs = world.path("programs");
     fs::create_dir(&programs).unwrap();
@@ -95,7 +95,7 @@ fn a_program_in_a_pane_does_not_answer_its_own_question_and_another_pane_does() 
 
 /// Over HTTP on the daemon's socket, the process that called the tool counts as the asker too.
 #[test]
-fn a_caller_of_mcp_over_http_on_the_socket_does_not_answer_either() {
+fn an_mcp_caller_over_http_cannot_answer_its_own_question() {
     let world = World::with_server();
     world.ok(&["list-panes"]);
     let mut watch = Sse::of(&world, "/v1/approvals/events", None).unwrap();

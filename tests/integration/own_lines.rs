@@ -35,7 +35,7 @@ fn tmux(world: &World, args: &[&str]) -> String {
 }
 
 #[test]
-fn each_spelling_means_its_command_and_no_other_on_this_tmux() {
+fn each_spelling_means_exactly_one_command_on_this_tmux() {
     let world = World::with_server();
     let commands = commands(&world);
     assert!(commands.len() > 80, "{commands:?}");
@@ -49,7 +49,7 @@ fn each_spelling_means_its_command_and_no_other_on_this_tmux() {
 }
 
 #[test]
-fn an_alias_of_any_name_of_tmuxs_changes_nothing_of_what_muxtap_does() {
+fn aliases_of_tmux_command_names_do_not_affect_muxtap() {
     let world = World::with_server();
     let names = commands(&world);
     let names: BTreeSet<_> = names.iter().flat_map(|(name, alias)| [name.as_str(), alias]).collect();
@@ -97,7 +97,7 @@ fn hub(world: &World) -> bool {
 
 /// Even muxtap's spelling can be an alias.
 #[test]
-fn an_answer_that_cannot_be_read_is_an_error_that_names_the_command() {
+fn a_malformed_reply_is_an_error_that_names_the_command() {
     let other = [("list-sessions", "list-buffers"), ("list-panes", "list-buffers"), ("display-message", "list-keys")];
     for (name, alias) in other {
         let world = World::with_server();

@@ -392,7 +392,7 @@ impl Random {
 }
 
 #[test]
-fn what_a_page_shows_is_what_tmux_shows() {
+fn a_page_shows_what_tmux_shows() {
     let world = World::with_server();
     let (pane, mut terminal) = silent_pane(&world);
     let mut page = page(&world);
@@ -453,7 +453,7 @@ fn history_is_read_by_numbers_that_stay() {
 }
 
 #[test]
-fn a_page_that_does_not_draw_is_sent_nothing_more() {
+fn a_page_that_does_not_draw_gets_no_further_screens() {
     let world = World::with_server();
     let (pane, mut terminal) = silent_pane(&world);
     let mut page = page(&world);
@@ -476,7 +476,7 @@ fn a_page_that_does_not_draw_is_sent_nothing_more() {
 }
 
 #[test]
-fn a_flood_costs_a_page_no_more_than_its_frames() {
+fn a_flood_sends_a_page_no_more_than_its_frame_rate() {
     let world = World::with_server();
     let (pane, mut terminal) = silent_pane(&world);
     let mut page = page(&world);
@@ -502,7 +502,7 @@ fn a_flood_costs_a_page_no_more_than_its_frames() {
 }
 
 #[test]
-fn nothing_is_sent_for_panes_that_are_quiet() {
+fn nothing_is_sent_for_quiet_panes() {
     let world = World::with_server();
     let panes: Vec<_> = (0..10).map(|_| world.window("echo ready; exec sleep 1000")).collect();
     for pane in &panes {
@@ -534,7 +534,7 @@ fn nothing_is_sent_for_panes_that_are_quiet() {
 }
 
 #[test]
-fn typing_survives_reconnects_each_key_once() {
+fn typed_keys_survive_reconnects_and_arrive_exactly_once() {
     let world = World::with_server();
     let pane = world.window("stty raw -echo; printf ready; exec cat -u");
     world.await_output(&pane, "ready");
@@ -617,7 +617,7 @@ fn two_pages_never_resize_a_pane() {
 }
 
 #[test]
-fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
+fn a_window_has_a_pages_size_from_fit_to_unfit() {
     let world = World::with_server();
     let (pane, _terminal) = silent_pane(&world);
     let format = "#{window_width}x#{window_height}";
@@ -658,7 +658,7 @@ fn a_window_has_a_pages_size_as_long_as_it_is_asked_to() {
 }
 
 #[test]
-fn a_window_that_a_killed_daemon_has_fitted_is_given_back_by_the_next_one() {
+fn a_window_that_a_killed_daemon_fitted_is_restored_by_the_next_daemon() {
     let world = World::with_server();
     let (pane, _terminal) = silent_pane(&world);
     let other = world.window("exec cat");
@@ -736,7 +736,7 @@ fn a_qr_code_holds_the_link_for_another_machine() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_keeps_its_panes_in_the_list() {
+fn an_unresponsive_server_keeps_its_panes_in_the_list() {
     let world = World::with_server();
     let mut first = page(&world);
     let keys = first.keys();
@@ -772,7 +772,7 @@ fn a_paste_cannot_end_its_brackets() {
 }
 
 #[test]
-fn what_a_hostile_pane_prints_stays_text() {
+fn output_of_a_hostile_pane_stays_text() {
     let world = World::with_server();
     let (pane, mut terminal) = silent_pane(&world);
     let mut page = page(&world);
@@ -894,7 +894,7 @@ fn web_socket(addr: &str, path: &str, headers: &[(&'static str, &str)]) -> Resul
 }
 
 #[test]
-fn nothing_but_files_is_reachable_without_the_cookie() {
+fn only_the_pages_files_are_reachable_without_the_cookie() {
     let world = World::with_server();
     let (addr, cookie) = log_in(&world, &[]);
     let value = cookie.strip_prefix("cookie: ").unwrap();
@@ -962,7 +962,7 @@ fn nothing_but_files_is_reachable_without_the_cookie() {
 }
 
 #[test]
-fn an_editor_saves_what_nobody_else_has_changed() {
+fn an_editor_saves_only_a_file_that_no_other_program_changed() {
     let world = World::with_server();
     let (addr, cookie) = log_in(&world, &[]);
     let origin = format!("origin: http://{addr}");
@@ -997,7 +997,7 @@ fn an_editor_saves_what_nobody_else_has_changed() {
 }
 
 #[test]
-fn who_has_a_read_only_link_changes_nothing() {
+fn a_viewer_with_a_read_only_link_can_change_nothing() {
     let world = World::with_server();
     let (addr, cookie) = log_in(&world, &["--read-only"]);
     let (value, own) = (cookie.strip_prefix("cookie: ").unwrap(), format!("http://{addr}"));

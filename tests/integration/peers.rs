@@ -67,7 +67,7 @@ fn hosts(world: &World) -> Value {
 }
 
 #[test]
-fn the_muxtap_of_a_host_answers_for_it() {
+fn a_remote_muxtap_serves_its_host() {
     let mut world = World::with_server();
     world.set("MT_ONLY_HERE", "a secret");
     let far = Far::new();
@@ -118,7 +118,7 @@ fn the_muxtap_of_a_host_answers_for_it() {
 }
 
 #[test]
-fn agents_use_a_host_by_its_muxtap() {
+fn agents_use_a_host_through_its_muxtap() {
     let mut world = World::with_server();
     let far = Far::new();
     far.configure(&world, "env");
@@ -166,7 +166,7 @@ fn agents_use_a_host_by_its_muxtap() {
 }
 
 #[test]
-fn a_cut_of_the_link_loses_no_byte() {
+fn a_broken_link_loses_no_byte() {
     let world = World::new();
     let Some(sshd) = Sshd::start(world.dir(), &[]) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -219,7 +219,7 @@ fn a_cut_of_the_link_loses_no_byte() {
 
 /// The connections stay open but carry nothing any more.
 #[test]
-fn a_link_that_falls_silent_is_made_again_and_loses_no_byte() {
+fn a_silent_link_is_reestablished_and_loses_no_byte() {
     let world = World::new();
     let Some(sshd) = Sshd::start(world.dir(), &[]) else { return };
     let proxy = Proxy::before(sshd.port());
@@ -322,7 +322,7 @@ fn stdio_hands_its_pipes_to_the_daemon() {
 }
 
 #[test]
-fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
+fn a_wait_that_is_retried_with_its_key_is_the_same_wait() {
     let world = World::with_server();
     let pane = world.window("stty -echo; echo ready; while read -r line; do echo \"<$line>\"; done");
     world.await_output(&pane, "^ready");
@@ -354,7 +354,7 @@ fn a_wait_that_is_asked_for_again_under_its_key_is_the_same() {
 }
 
 #[test]
-fn a_host_without_muxtap_is_used_by_its_tmux() {
+fn a_host_without_muxtap_is_used_through_its_tmux() {
     let far = Far::new();
     // Created last, so that it ends first: its daemon looks for the far server again as soon as
     // that has gone.

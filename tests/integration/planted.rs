@@ -94,7 +94,7 @@ impl Sticky {
 /// Tests each of the daemon's files beside its socket with each planted kind, for a daemon that is
 /// run directly and for one that a command starts.
 #[test]
-fn what_somebody_put_in_a_files_place_is_refused_with_words_and_left_alone() {
+fn a_file_planted_by_another_user_is_refused_and_left_untouched() {
     let world = World::new();
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can play another user");
@@ -138,7 +138,7 @@ fn what_somebody_put_in_a_files_place_is_refused_with_words_and_left_alone() {
 
 /// The directories beside the socket too: content of another user's directory is not the user's.
 #[test]
-fn folders_that_somebody_made_or_linked_hold_nothing_of_the_users() {
+fn nothing_is_stored_in_folders_that_another_user_made_or_linked() {
     let world = World::with_server();
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can play another user");
@@ -180,7 +180,7 @@ fn folders_that_somebody_made_or_linked_hold_nothing_of_the_users() {
 /// A lock that another user holds on a file of theirs is not another daemon's, and is not waited
 /// for.
 #[test]
-fn a_lock_of_somebody_else_is_neither_a_daemon_nor_waited_for() {
+fn another_users_lock_is_neither_a_daemon_nor_waited_for() {
     let world = World::new();
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can play another user");
@@ -200,7 +200,7 @@ fn a_lock_of_somebody_else_is_neither_a_daemon_nor_waited_for() {
 /// Another user's daemon, or what looks like one, gets nothing of a command's input: neither from
 /// the commands that use HTTP nor from `muxtap mcp`, which sends its environment first.
 #[test]
-fn nothing_is_said_to_a_daemon_of_somebody_else() {
+fn another_users_daemon_is_sent_nothing() {
     let world = World::new();
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can play another user");
@@ -228,7 +228,7 @@ fn nothing_is_said_to_a_daemon_of_somebody_else() {
 /// The victim is not root, and the sticky directory protects it from renames: nothing hangs, and
 /// the messages are the same.
 #[test]
-fn a_user_who_is_not_root_is_told_the_same() {
+fn a_user_who_is_not_root_gets_the_same_errors() {
     let world = World::new();
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can play another user");
@@ -258,7 +258,7 @@ fn a_user_who_is_not_root_is_told_the_same() {
 /// A configuration decides which programs run: one that another user put into a shared directory is
 /// neither read nor waited for.
 #[test]
-fn a_configuration_that_somebody_put_there_is_not_read() {
+fn a_configuration_planted_by_another_user_is_not_read() {
     let world = World::new();
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can play another user");

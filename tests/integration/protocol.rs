@@ -175,7 +175,7 @@ fn through_tmux(tmux: &mut Tmux, values: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn every_byte_but_nul_arrives_as_it_is_wherever_it_stands() {
+fn every_byte_but_nul_arrives_unchanged_in_any_position() {
     let mut tmux = Tmux::start();
     for byte in 1..=255u8 {
         let values = [vec![byte], vec![b'a', byte, b'b'], vec![byte, byte], vec![b'\n', byte, b' ']];
@@ -185,7 +185,7 @@ fn every_byte_but_nul_arrives_as_it_is_wherever_it_stands() {
 }
 
 #[test]
-fn what_looks_like_syntax_arrives_as_it_is() {
+fn values_that_look_like_syntax_arrive_unchanged() {
     let mut tmux = Tmux::start();
     for value in [
         "~",
@@ -238,7 +238,7 @@ fn what_looks_like_syntax_arrives_as_it_is() {
 }
 
 #[test]
-fn any_bytes_arrive_as_they_are() {
+fn arbitrary_bytes_arrive_unchanged() {
     let tmux = std::sync::Mutex::new(Tmux::start());
     proptest!(ProptestConfig::with_cases(64), |(values in proptest::collection::vec(
         proptest::collection::vec(1u8..=255, 1..300), 1..4))| {
@@ -348,7 +348,7 @@ fn a_pane_that_forges_guards_fools_a_bare_reply_but_not_a_frame() {
 }
 
 #[test]
-fn a_frame_that_fails_says_why_and_the_connection_goes_on() {
+fn a_failed_frame_reports_why_and_the_connection_continues() {
     let mut tmux = Tmux::start();
     let print = |text: &'static str| Command::new("display-message").flag("-p").arg(text);
     let missing = Command::new("capture-pane").flag("-p").opt("-t", "%999");
@@ -405,7 +405,7 @@ fn a_users_hook_does_not_break_a_frame() {
 }
 
 #[test]
-fn the_version_is_one_that_is_known() {
+fn the_server_and_the_program_report_the_same_supported_version() {
     let mut tmux = Tmux::start();
     let asked = tmux.run(&Command::new("display-message").flag("-p").format("#{version}"));
     let printed = std::process::Command::new(program()).arg("-V").output().unwrap().stdout;
@@ -422,7 +422,7 @@ fn exit_of(tmux: &Tmux) -> ExitReason {
 }
 
 #[test]
-fn an_exit_that_was_asked_for_has_no_reason() {
+fn a_requested_exit_has_no_reason() {
     for asked in [&b"kill-server\n"[..], b"detach-client\n"] {
         let mut tmux = Tmux::start();
         tmux.send(asked);
@@ -431,7 +431,7 @@ fn an_exit_that_was_asked_for_has_no_reason() {
 }
 
 #[test]
-fn a_server_that_is_killed_exited_unexpectedly() {
+fn a_killed_server_is_reported_as_exited_unexpectedly() {
     let mut tmux = Tmux::start();
     let pid = tmux.run(&Command::new("display-message").flag("-p").format("#{pid}"));
     let pid = std::str::from_utf8(pid.trim_ascii()).unwrap();

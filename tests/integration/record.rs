@@ -111,7 +111,7 @@ fn caught_up(world: &World, recording: &Value, pane: &str) {
 }
 
 #[test]
-fn what_a_recording_shows_at_its_end_is_what_tmux_shows() {
+fn the_last_frame_of_a_recording_shows_what_tmux_shows() {
     let world = World::with_server();
     let pane = shell(&world);
     does(&world, &pane, r"printf '\033[1;32mgreen \033[44mback\033[0m plain\n'; echo before", "^before");
@@ -218,7 +218,7 @@ fn past_output_has_its_times_and_a_later_place_its_screen() {
 }
 
 #[test]
-fn each_file_plays_alone_and_ends_as_the_next_begins() {
+fn each_file_plays_on_its_own_and_ends_as_the_next_one_begins() {
     const MOST: u64 = 16 * 1024;
     let world = World::with_server();
     let pane = shell(&world);
@@ -269,7 +269,7 @@ fn limits_end_a_single_file_and_turn_others_while_the_pane_rests() {
 }
 
 #[test]
-fn a_string_that_never_ends_holds_up_no_recording_and_ends_in_it_as_in_tmux() {
+fn an_unterminated_string_delays_no_recording_and_ends_as_in_tmux() {
     let world = World::with_server();
     let pane = shell(&world);
     let dir = |name: &str| world.path(name);
@@ -315,7 +315,7 @@ fn a_string_that_never_ends_holds_up_no_recording_and_ends_in_it_as_in_tmux() {
 }
 
 #[test]
-fn a_recording_that_waits_for_a_strings_end_rests() {
+fn a_recording_that_waits_for_a_strings_end_uses_no_cpu() {
     let world = World::with_server();
     let pane = shell(&world);
     let recording = start(&world, &json!({"pane": pane, "file": world.path("held.cast"), "redact": ["hunter2"]}));
@@ -342,7 +342,7 @@ fn a_recording_that_waits_for_a_strings_end_rests() {
 }
 
 #[test]
-fn limits_of_past_output_go_by_its_own_times() {
+fn limits_on_past_output_follow_its_original_times() {
     let world = World::with_server();
     let pane = shell(&world);
     does(&world, &pane, "echo first; sleep 2.2; echo second; sleep 2.2; echo third; sleep 2.2; echo fourth", "^fourth");
@@ -369,7 +369,7 @@ fn limits_of_past_output_go_by_its_own_times() {
 }
 
 #[test]
-fn a_screen_that_is_larger_than_the_limit_does_not_make_a_file_of_each_piece() {
+fn a_screen_larger_than_the_limit_does_not_create_a_file_per_chunk() {
     let world = World::with_server();
     let pane = shell(&world);
     let fill = r"for n in $(seq 1 1500); do printf '\033[38;5;%dmx' $((n % 256)); done; printf '\033[H'; echo drawn";
@@ -389,7 +389,7 @@ fn a_screen_that_is_larger_than_the_limit_does_not_make_a_file_of_each_piece() {
 }
 
 #[test]
-fn a_secret_is_in_no_file() {
+fn a_redacted_secret_is_in_no_file() {
     const SECRET: &str = "hunter2-correct-horse";
     let world = World::with_server();
     let pane = shell(&world);
@@ -474,7 +474,7 @@ fn what_a_terminal_does_not_echo_is_not_recorded_and_waits_and_inputs_are_marked
 }
 
 #[test]
-fn a_flood_is_recorded_whole_or_says_what_is_missing() {
+fn a_flood_is_recorded_completely_or_with_its_gaps_marked() {
     const LINES: usize = 300_000;
     let world = World::with_server();
     let pane = shell(&world);
@@ -498,7 +498,7 @@ fn a_flood_is_recorded_whole_or_says_what_is_missing() {
 }
 
 #[test]
-fn a_full_disk_ends_a_recording_with_a_whole_file() {
+fn a_full_disk_ends_a_recording_with_a_complete_file() {
     let world = World::with_server();
     // A limit of the process: further writes fail like on a full disk.
     let program = world.plain_muxtap_command().get_program().to_owned();
@@ -604,7 +604,7 @@ fn over_tcp(addr: &str, token: &str, method: &str, path: &str, body: &Value) -> 
 }
 
 #[test]
-fn over_tcp_a_recording_goes_into_its_directory_alone() {
+fn over_tcp_a_recording_can_only_go_to_the_recordings_directory() {
     let world = World::with_server();
     let serve = |flags: &[&str]| {
         let mut command = world.plain_muxtap_command();
@@ -749,7 +749,7 @@ fn agents_record_where_the_tool_is_asked_for() {
 }
 
 #[test]
-fn what_an_agent_does_is_marked() {
+fn an_agents_actions_are_marked() {
     let (world, pane) = crate::agents::stage(&["claude"]);
     let mut watch = crate::agents::watch(&world);
     world.tmux(&["send-keys", "-t", &pane, "claude", "Enter"]);

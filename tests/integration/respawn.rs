@@ -34,7 +34,7 @@ fn told(world: &World, pane: &str, format: &str) -> String {
 }
 
 #[test]
-fn a_burst_in_a_kept_pane_is_whole_each_time_it_is_respawned() {
+fn a_burst_in_a_kept_pane_is_complete_after_each_respawn() {
     let world = World::with_server();
     let pane = world.ok(&["new-window", "-t", "main", "--keep", "--", BURST]);
     world.ok(&["wait-for", "-t", &pane, "--exit"]);
@@ -205,7 +205,7 @@ type Change = (&'static str, fn(&World, &str) -> Option<Background>);
 /// Respawns by plain tmux, in each of the ways in which a dead pane can have moved to another
 /// connection in the meantime.
 #[test]
-fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
+fn a_respawned_pane_that_was_moved_or_reattached_is_followed_again() {
     let world = World::with_server();
     world.session("other");
     let changes: [Change; 3] = [

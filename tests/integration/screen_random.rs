@@ -90,7 +90,7 @@ fn random_bytes_and_resizes() {
 }
 
 #[test]
-fn a_seed_half_way() {
+fn a_screen_seeded_halfway_through_equals_tmuxs() {
     compare(150, Flavour { well_formed: true, bytes_only: true, tellable: true }, driver::run_seeded);
 }
 

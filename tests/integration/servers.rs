@@ -315,7 +315,7 @@ fn tmux_binary() -> Option<std::path::PathBuf> {
 /// As after an upgrade: the server's program has been removed, and `PATH` finds a different one.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_server_is_spoken_to_by_its_own_program() {
+fn each_server_is_contacted_with_its_own_tmux_program() {
     let Some(binary) = tmux_binary() else { return };
     let mut world = World::new();
     let own = world.path("tmux-of-old");

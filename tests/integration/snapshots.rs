@@ -700,7 +700,7 @@ fn http_and_mcp_do_the_same() {
 /// Nothing in a foreign file is run without --run, not through the shell either; and it is shown
 /// first.
 #[test]
-fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
+fn variables_of_a_foreign_snapshot_are_set_only_with_run() {
     let world = World::with_server();
     let mark = world.path("ran");
     let touch = format!("touch {}", mark.display());
@@ -767,7 +767,7 @@ fn variables_of_a_file_from_elsewhere_are_set_with_run_alone() {
 /// Another host's sessions, a directory of foreign snapshots, and a snapshot renamed to another's
 /// name do not count as saved here.
 #[test]
-fn only_sessions_of_this_machine_are_saved_here() {
+fn only_local_sessions_count_as_saved_locally() {
     let world = World::with_server();
     // Stands in for another host: another directory of sockets.
     configure(&world, &[("px", &format!("env TMUX_TMPDIR={}", world.dir().display()))]);
@@ -795,7 +795,7 @@ fn only_sessions_of_this_machine_are_saved_here() {
 
 /// Names from a file stay in the line of the note that reports them.
 #[test]
-fn names_of_a_file_forge_no_line_of_a_note() {
+fn names_in_a_snapshot_cannot_forge_a_note() {
     let world = World::with_server();
     let file = json!({
         "session_name": "evil", "environment": { "A\nmuxtap: forged": "1" },
@@ -810,7 +810,7 @@ fn names_of_a_file_forge_no_line_of_a_note() {
 
 /// An endless file and one without a writer are refused; they are neither read nor waited for.
 #[test]
-fn an_import_reads_a_regular_file_within_a_bound() {
+fn an_import_reads_only_regular_files_of_bounded_size() {
     let world = World::new();
     let fifo = world.path("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();

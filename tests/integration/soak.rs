@@ -166,7 +166,7 @@ fn ended_by(pid: u32) -> Option<i32> {
 }
 
 #[test]
-fn nothing_is_left_of_it() {
+fn a_mixed_load_leaves_no_wait_descriptor_or_memory_behind() {
     let world = World::with_server();
     let seconds = from_env("MUXTAP_SOAK_SECONDS", 8);
     let seed = from_env("MUXTAP_SOAK_SEED", u64::from(std::process::id()));
@@ -260,7 +260,7 @@ fn peak(pid: u32) -> u64 {
 /// A pattern can match at each byte of the output before a wait, and each match has a line of 4
 /// KiB.
 #[test]
-fn what_a_wait_passed_over_is_not_collected() {
+fn matches_that_a_wait_skips_are_not_collected() {
     let world = World::with_server();
     let pane = world.window("head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; sleep 100");
     world.await_output(&pane, "^end$");

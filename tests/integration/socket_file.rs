@@ -23,7 +23,7 @@ fn clients(world: &World) -> Vec<u32> {
 }
 
 #[test]
-fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
+fn a_server_whose_socket_is_gone_still_works_and_is_reported() {
     let world = World::with_server();
     let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", ANSWERS]);
     world.await_output(&pane, "^ready");
@@ -69,7 +69,7 @@ fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
 }
 
 #[test]
-fn a_new_server_in_the_place_of_one_that_lives_is_another_one() {
+fn a_new_server_on_a_live_servers_path_is_a_different_server() {
     for renamed in [false, true] {
         let world = World::with_server();
         let old = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", ANSWERS]);

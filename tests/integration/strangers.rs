@@ -55,7 +55,7 @@ fn answer_to(addr: &str, head: &str, body: impl FnOnce(&mut TcpStream)) -> Strin
 
 /// S3: a login of 96 MiB without a token, from twelve connections, took 1.2 GiB.
 #[test]
-fn without_a_token_a_body_is_small() {
+fn without_a_token_a_body_has_at_most_4_kib() {
     let world = World::new();
     let (daemon, addr) = serving(&world, &[]);
     let before = resident(daemon.pid());
@@ -123,7 +123,7 @@ fn without_a_token_a_body_is_small() {
 
 /// S4: refused logins rotated the audit log.
 #[test]
-fn wrong_credentials_are_limited_leave_no_line_and_keep_nobody_out() {
+fn wrong_credentials_are_limited_not_audited_and_block_no_valid_caller() {
     let world = World::with_server();
     let (daemon, addr) = serving(&world, &[]);
     let token = token(&world);
@@ -195,7 +195,7 @@ fn raise_open_files(number: u64) -> bool {
 
 /// S11: a caller with a token waited seven seconds for 4,225 half-sent requests.
 #[test]
-fn half_sent_requests_keep_no_holder_of_a_token_waiting() {
+fn half_sent_requests_delay_no_caller_with_a_token() {
     const HALF_SENT: usize = 4225;
     if !raise_open_files(HALF_SENT as u64 + 1000) {
         eprintln!("this process may not open enough files: not tested");
@@ -251,7 +251,7 @@ fn half_sent_requests_keep_no_holder_of_a_token_waiting() {
 
 /// S11: `[::1].evil.com` passed for an address of this machine.
 #[test]
-fn a_host_that_only_begins_like_this_daemon_is_refused() {
+fn a_host_that_only_starts_with_the_daemons_name_is_refused() {
     let world = World::new();
     let (_daemon, addr) = serving(&world, &[]);
     let port = addr.rsplit(':').next().unwrap();
@@ -293,7 +293,7 @@ fn a_host_that_only_begins_like_this_daemon_is_refused() {
 
 /// S11: panes' output was sent without a header that says it is not a page.
 #[test]
-fn no_response_is_taken_for_a_page_or_kept() {
+fn no_response_is_interpreted_as_a_page_or_stored() {
     let world = World::with_server();
     let (_daemon, addr) = serving(&world, &[]);
     let (query, bearer) = (world.query(), format!("authorization: Bearer {}", token(&world)));
@@ -341,7 +341,7 @@ fn no_response_is_taken_for_a_page_or_kept() {
 /// S7: forty waits of a reader took 800 MiB; the allowed number would have taken 41 GiB.
 /// `docs/limits.md` has the limits of one caller.
 #[test]
-fn large_patterns_of_a_reader_take_what_is_said() {
+fn a_readers_large_patterns_take_at_most_the_documented_memory() {
     let world = World::with_server();
     let (daemon, addr) = serving(&world, &["--read-only"]);
     let token = token(&world);
@@ -390,7 +390,7 @@ fn large_patterns_of_a_reader_take_what_is_said() {
 
 /// S7: 5,000 sessions of MCP over HTTP took 280 MiB.
 #[test]
-fn mcp_sessions_are_bounded_and_idle_ones_make_place() {
+fn mcp_sessions_are_bounded_and_idle_ones_are_evicted() {
     let world = World::with_server();
     let (daemon, addr) = serving(&world, &["--read-only"]);
     let token = token(&world);

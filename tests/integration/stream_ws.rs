@@ -203,7 +203,7 @@ fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
 }
 
 #[test]
-fn peers_that_break_the_protocol_are_told_and_let_go() {
+fn peers_that_break_the_protocol_get_an_error_and_are_disconnected() {
     let world = World::with_server();
     world.ok(&["list-panes"]);
     let limit = 1 << 20;

@@ -128,7 +128,7 @@ fn an_ended_pane_is_readable_with_its_status_and_kept_where_that_was_asked_for()
 }
 
 #[test]
-fn floods_keep_their_last_mebibyte_whole_and_hold_nobody_up() {
+fn floods_keep_their_last_mebibyte_complete_and_delay_no_caller() {
     const LINES: usize = 400_000;
     let world = World::with_server().with_floods_followed();
     let quiet = world.window("stty -echo; echo ready; exec cat");
@@ -228,7 +228,7 @@ fn a_long_poll_answers_when_something_comes_and_not_before() {
 }
 
 #[test]
-fn any_byte_comes_through_both_ways() {
+fn every_byte_passes_unchanged_in_both_directions() {
     let world = World::with_server();
     // The terminal is raw, so that it neither changes nor drops anything; each byte comes back as
     // its number.

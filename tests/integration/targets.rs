@@ -103,7 +103,7 @@ fn offsets_count_from_what_is_current_in_their_session() {
 
 /// Every relative target means the same as to tmux in that pane.
 #[test]
-fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
+fn in_a_pane_targets_mean_the_same_as_to_tmux() {
     let world = World::new();
     world.session("w");
     world.session("other");
@@ -227,7 +227,7 @@ fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
 }
 
 #[test]
-fn patterns_name_the_panes_that_there_are() {
+fn target_patterns_match_the_existing_panes() {
     let world = World::new();
     let _ = world.muxtap(&["list-sessions"]);
     for session in ["web-1", "web-2", "db"] {
@@ -251,7 +251,7 @@ fn patterns_name_the_panes_that_there_are() {
 }
 
 #[test]
-fn panes_of_an_earlier_server_are_not_taken_for_those_of_the_one_that_runs() {
+fn panes_of_an_earlier_server_are_not_mistaken_for_the_new_servers() {
     let world = World::new();
     let tell = |name: &str| format!("echo I am {name}; exec cat");
     world.tmux(&["new-session", "-d", "-s", "main", &tell("old zero")]);

@@ -28,7 +28,7 @@ fn a_pattern_of_many_stars_is_answered_like_any_other() {
 }
 
 #[test]
-fn patterns_that_take_long_to_compile_hold_nobody() {
+fn patterns_that_compile_slowly_delay_no_caller() {
     const SETS: usize = 12;
     let world = World::with_server();
     let pane = world.window("exec cat");

@@ -73,14 +73,14 @@ tests! {
     the_focus_reaches_programs
     alerts_are_raised
     attached_sessions_are_counted
-    hooks_run_as_often
-    hooks_that_destroy_find_nothing
+    hooks_run_as_often_as_without_muxtap
+    destructive_hooks_end_nothing_more_than_without_muxtap
     servers_and_sessions_end_when_they_should
     a_person_whose_session_ends_goes_where_tmux_says
     scripts_reach_the_persons_terminal
     attaching_leads_to_the_same_session
-    lists_show_the_same
-    windows_are_the_same
+    lists_show_the_same_as_without_muxtap
+    windows_are_the_same_as_without_muxtap
 }
 
 #[test]

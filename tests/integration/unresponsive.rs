@@ -29,7 +29,7 @@ fn echoing(world: &World) -> String {
 }
 
 #[test]
-fn every_command_ends_while_the_server_is_stopped_and_all_is_well_when_it_goes_on() {
+fn every_command_ends_on_a_stopped_server_and_works_after_it_continues() {
     let world = World::with_server();
     let pane = echoing(&world);
     let stopped = Stopped::new(world.server_pid());
@@ -63,7 +63,7 @@ fn every_command_ends_while_the_server_is_stopped_and_all_is_well_when_it_goes_o
 }
 
 #[test]
-fn a_wait_on_a_stopped_server_ends_while_it_is_stopped() {
+fn a_wait_on_a_stopped_server_ends_at_its_timeout() {
     let world = World::with_server();
     let pane = echoing(&world);
     world.ok(&["list-panes"]);
@@ -86,7 +86,7 @@ fn a_wait_on_a_stopped_server_ends_while_it_is_stopped() {
 }
 
 #[test]
-fn a_server_that_is_stopped_holds_up_no_other() {
+fn a_stopped_server_delays_no_other_server() {
     let world = World::with_server();
     let other = world.path("other");
     world.tmux_at(&other, &["new-session", "-d", "-s", "there", "cat"]);
@@ -118,7 +118,7 @@ fn a_server_that_is_stopped_holds_up_no_other() {
 }
 
 #[test]
-fn what_a_pane_prints_around_a_stop_is_all_there() {
+fn output_around_a_stop_of_the_server_is_complete() {
     let world = World::with_server();
     let pane = world.window("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exec cat");
     world.await_output(&pane, "line 20\\b");
@@ -134,7 +134,7 @@ fn what_a_pane_prints_around_a_stop_is_all_there() {
 }
 
 #[test]
-fn a_daemon_leaves_a_stopped_server() {
+fn a_daemon_stops_without_waiting_for_a_stopped_server() {
     let world = World::with_server();
     world.session("two");
     echoing(&world);
@@ -181,7 +181,7 @@ fn a_server_that_is_not_followed_yet_and_does_not_answer_is_said_to_be_so() {
 /// sleep, as far as this can be simulated. (When a real machine sleeps, the clock of waits stops
 /// too.)
 #[test]
-fn a_machine_that_slept_goes_on_where_it_was() {
+fn after_a_machine_slept_waits_and_panes_continue_without_a_gap() {
     let world = World::with_server();
     let pane = world.window("echo ready; read line; echo \"got $line\"; exec cat");
     world.await_output(&pane, "^ready");

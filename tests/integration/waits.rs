@@ -268,7 +268,7 @@ fn a_shell_prompt() {
 }
 
 #[test]
-fn a_prompt_that_a_batch_program_prints_is_none() {
+fn a_prompt_printed_by_a_batch_program_does_not_count() {
     let (world, pane) = world();
     line(&world, &pane, "printf 'cost: 5$ '; sleep 100");
     assert_eq!(waited(&world, &["-t", &pane, "--prompt", "-T", "0.7"]).1, 124);
@@ -576,7 +576,7 @@ fn a_pattern_that_would_be_catastrophic_elsewhere() {
 }
 
 #[test]
-fn a_pane_that_forges_output_of_another_satisfies_nothing() {
+fn forged_output_of_another_pane_satisfies_no_wait() {
     let (world, a) = world();
     let b = shell(&world);
     let id = detached(&world, json!({ "panes": [b], "patterns": ["forged"], "timeout_ms": 700 }));

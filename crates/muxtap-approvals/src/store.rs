@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_entry_is_written_pretty_with_its_fields_in_order_for_its_owner_alone() {
+    async fn an_entry_is_pretty_printed_with_ordered_fields_and_mode_0600() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/tmux_sessions.json");
         let store = Store::new(&path);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_of_the_directory_is_reached() {
+    fn paths_outside_the_directory_are_neither_read_nor_written() {
         let place = place();
         symlink("../secret", place.root.join("out")).unwrap();
         symlink("..", place.root.join("up")).unwrap();

@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_a_pipe_and_a_file_that_is_open_to_others_hold_no_secret() {
+    fn a_secret_in_a_link_a_fifo_or_a_file_open_to_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("secret"), dir.path().join("link"));
         let refused = |path: &Path| match read_secret(path, 100).unwrap_err() {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_messages_show_it() {
+    fn names_and_messages_escape_control_and_bidi_characters() {
         let shown = r"a\u{1b}]0;x\u{7}\u{7f}\u{9b}31m\u{202e}b\u{2066}\u{200f}\u{2028}\r";
         assert_eq!(name(HOSTILE), format!("{shown}\\n\\tü\u{200d}\u{feff}"));
         assert_eq!(message(HOSTILE), format!("{shown}\n\tü\u{200d}\u{feff}"));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_the_log_is_one_line() {
+    fn a_log_record_is_one_line() {
         let mut log = Records(Vec::new());
         log.write_all("INFO path=/tmp/a\nINFO forged \u{1b}[2J\u{202e}\n".as_bytes()).unwrap();
         assert_eq!(String::from_utf8(log.0).unwrap(), "INFO path=/tmp/a\\nINFO forged \\u{1b}[2J\\u{202e}\n");

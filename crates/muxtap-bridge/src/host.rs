@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_machine_pass() {
+    fn only_host_names_of_the_local_machine_are_accepted() {
         for host in
             ["localhost", "LocalHost:3341", "127.0.0.1", "127.8.9.1:1", "[::1]", "[::1]:3341", "[::ffff:127.0.0.1]:0"]
         {

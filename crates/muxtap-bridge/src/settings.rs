@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_for_their_owner_alone() {
+    fn socket_folders_are_created_with_mode_0700() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         let settings = with(&[("TMUX_BRIDGE_SOCKET_DIR", &at("a/b")), ("TMUX_BRIDGE_SOCKET_PATH", &at("c/s"))]);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_rearrange_holds_no_socket() {
+    fn a_socket_folder_writable_by_others_without_the_sticky_bit_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let open = dir.path().join("open");
         let below = open.join("own/deep");

@@ -199,7 +199,7 @@ mod tests {
 
         /// One parse gives the same result as two, wherever the output is cut.
         #[test]
-        fn one_parse_gives_what_two_give(
+        fn one_parse_gives_the_same_result_as_two(
             output in output(),
             cut in 1_usize..50,
             given_up in 0_usize..20,

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_the_users_alone_and_is_found_again() {
+    fn a_snapshot_is_private_and_is_found_again_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("deep/snapshots");
         let cache = Cache::new(Some(at.clone()));

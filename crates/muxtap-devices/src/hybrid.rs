@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nobody_knows_whether_it_was_made_its_session_is_named_and_the_pane_released() {
+    async fn a_creation_with_unknown_outcome_names_its_session_and_releases_the_pane() {
         let cause = Error::unavailable("tmux does not respond").with_details(json!({"sent": true}));
         for (fails, terminal) in [(None, None), (None, Some("%7")), (Some("release"), None)] {
             let not_made = NotMade::Unknown {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_the_pane_does_not_get_it_the_terminal_is_named_with_what_to_do() {
+    async fn if_the_pane_cannot_be_finalized_the_error_names_the_terminal_and_the_fix() {
         let (mut owner, mut engine) = (owner(Some("finalize")), Engine(Ok("%7".into()), 0));
         let error = made(&mut owner, &mut engine).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::InconsistentState);

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_made_once_by_one_of_many_and_stays() {
+    fn concurrent_callers_create_one_lasting_identity() {
         let (_dir, home) = home();
         let made: Vec<Identity> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| home.identity().unwrap())).collect();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_to_others_is_refused_with_what_to_do() {
+    fn files_open_to_others_are_refused_and_the_error_names_the_fix() {
         let (_dir, home) = home();
         let id = home.identity().unwrap().device_id;
         home.open(&id, NOW).unwrap().apply(&new_tab("k"), "c", NOW).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn of_changes_at_once_none_is_lost() {
+    fn concurrent_changes_are_all_kept() {
         let (_dir, home) = home();
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_from_before_is_migrated_whole_and_kept_beside_it() {
+    fn an_old_state_is_migrated_completely_and_a_copy_is_kept() {
         let (_dir, home) = home();
         let path = home.dir.join("cli-workspace.json");
         let old = r#"{"activeTabId":"t1","tabs":[{"id":"t1","title":"old","activePaneId":"p2","layout":{"pane":"p2"}}],

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_in_messages_and_bytes() {
+    fn the_outbox_is_bounded_in_messages_and_bytes() {
         let outbox = Outbox::default();
         assert_eq!((0..2 * OUTBOX).filter(|_| outbox.push("x".into())).count(), OUTBOX);
         let outbox = Outbox::default();

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_token_works_once_and_one_that_is_used_twice_ends_its_family() {
+    fn a_refresh_token_works_once_and_its_reuse_revokes_its_family() {
         let sessions = DeviceSessions::default();
         let first = sessions.begin("user", &request("d", &[]), NOW).unwrap().0;
         let other = sessions.begin("user", &request("d", &[]), NOW).unwrap().0;

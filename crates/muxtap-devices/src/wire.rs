@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_says_who_it_is_and_what_it_can_do() {
+    fn a_hello_without_its_identity_or_capabilities_is_rejected() {
         assert_eq!(Hello::parse(&hello().message().to_string()).unwrap(), hello());
         let without = |change: &dyn Fn(&mut Value)| {
             let mut message = hello().message();

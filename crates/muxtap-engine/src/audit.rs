@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_lines_in_order_in_a_private_file_that_turns() {
+    fn audit_entries_are_ordered_lines_in_a_private_rotated_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/audit.jsonl");
         let audit = Audit::open(&path, 4096).unwrap();
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_actions_without_a_line_are_counted_in_the_next_one() {
+    fn unlogged_refusals_are_counted_in_the_next_entry() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         assert!((0..REFUSED).all(|_| refusals.record_at(now) == Some(0)));
         assert!((0..7).all(|_| refusals.record_at(now).is_none()));
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_is_hashed_by_a_key_that_is_made_once() {
+    fn typed_text_is_hashed_with_a_key_that_is_created_once() {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join("audit.jsonl"), dir.path().join("other.jsonl"));
         let hash = |path: &Path| Audit::open(path, 4096).unwrap().key().hash(b"hunter2");
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_the_users_alone_is_refused_and_never_reached_by_a_link() {
+    fn an_audit_key_open_to_others_malformed_or_behind_a_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
         let key = key_file(&path);

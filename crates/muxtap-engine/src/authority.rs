@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_counts_once_however_many_sessions_it_opens() {
+    fn a_client_counts_once_however_many_sessions_it_opens() {
         let caller = |who: &str, principal| Caller { face: "mcp", who: who.into(), principal }.counted();
         assert_eq!(caller("http", Principal::agent(None)), caller("http", Principal::agent(Some(Path::new("/s")))));
         assert_eq!(caller("127.0.0.1", Principal::Token), caller("127.7.7.7", Principal::Token));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_user_names_a_server_by_any_path() {
+    async fn only_the_user_may_name_a_server_by_any_path() {
         let folder = socket_dir().unwrap();
         for user in [Principal::Engine, Principal::User(1000)] {
             engine(Options::default(), user).server_named(Some("/elsewhere/s")).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_on_another_host_is_for_the_user_alone() {
+    async fn only_the_user_may_name_an_unknown_server_path_on_another_host() {
         let owner = Engine::new(Options::default());
         owner.add_host("box", ["ssh", "box"]).unwrap();
         let token = owner.with_caller(Caller { face: "http", who: String::new(), principal: Principal::Token });
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_made_is_ended_by_those_who_may_kill() {
+    async fn another_callers_wait_can_be_ended_only_with_the_kill_tier() {
         let options = Options::default().allow(Tiers::READ_ONLY);
         let mine = Principal::agent(None);
         let reader = engine(options, mine.clone());

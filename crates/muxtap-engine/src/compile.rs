@@ -168,7 +168,7 @@ mod tests {
 
     /// S7: a caller with large sets keeps one thread busy, and other callers' sets are compiled.
     #[tokio::test]
-    async fn one_caller_leaves_a_thread_to_others() {
+    async fn one_callers_patterns_leave_a_compile_thread_to_others() {
         let engine = Engine::new(Options::default());
         let of = |who: &str| engine.with_caller(Caller { face: "http", who: who.into(), ..Caller::default() });
         let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_names_reach_it() {
+    fn only_the_daemons_own_host_names_are_accepted() {
         let (_dir, local) = guard(false);
         for name in
             ["localhost", "LOCALHOST:7717", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "[::1]", "Box.lan:1", "localhost."]
@@ -478,7 +478,7 @@ mod tests {
 
     /// A caller that sends half of a body and then nothing.
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stops_half_way_is_given_up() {
+    async fn a_body_that_stalls_halfway_is_dropped() {
         let (dir, guard) = guard(false);
         let token = std::fs::read_to_string(dir.path().join("token")).unwrap();
         let read = |body: axum::body::Bytes| async move { body.len().to_string() };

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_does_is_known_before_it_is_passed_on() {
+    fn the_tier_of_a_request_is_known_before_it_is_forwarded() {
         let tier = |method, uri, body| there(&method, uri, body).unwrap().1;
         assert_eq!(tier(Method::GET, "/v1/panes", ""), Tier::Read);
         for path in ["/v1/format?format=x", "/v1/panes/%250/format?format=x"] {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_without_all_users_cannot_tell_the_overflow_user() {
+    fn the_overflow_user_is_uncertain_in_a_namespace_without_all_users() {
         assert!(has_all_users("         0          0 4294967295\n"));
         assert!(has_all_users("0 0 1000\n1000 1000 4294966295\n"));
         for part in ["", "0 1000 1\n", "0 1000 1\n1 100000 65536\n", "0 0 x\n"] {
@@ -316,7 +316,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn the_user_of_an_open_connection_is_known_and_of_a_closed_one_not() {
+    async fn an_open_connections_user_is_known_and_a_closed_ones_is_not() {
         let own = Owner::User(rustix::process::geteuid().as_raw());
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address).await else {
@@ -358,7 +358,7 @@ mod tests {
     /// A later connection with the same two addresses is a different one.
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_connection_is_its_own_socket_and_not_another_of_its_addresses() {
+    async fn a_connection_is_not_confused_with_another_of_the_same_addresses() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, peer) = listener.accept().await.unwrap();

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_takes_the_place_of_the_oldest_that_has_not_authenticated() {
+    fn a_new_connection_displaces_the_oldest_unauthenticated_one() {
         let places = Places::new(3, 9);
         let [holder, first, second] = [(); 3].map(|()| places.take(from("127.0.0.1")));
         assert!(holder.authenticate(Credential::Token));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_takes_its_own_places_alone() {
+    fn one_address_displaces_only_its_own_connections() {
         let places = Places::new(UNAUTHENTICATED, 9);
         let of_other = places.take(from("192.0.2.1"));
         let many: Vec<_> = (0..UNAUTHENTICATED * 2).map(|_| places.take(from("192.0.2.2"))).collect();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn one_login_leaves_places_to_others() {
+    fn one_login_cannot_take_all_connection_slots() {
         let places = Places::new(UNAUTHENTICATED, LOGIN_CONNECTIONS + 1);
         let login = || Credential::Login("a link".into());
         let taken = || places.take(from("127.0.0.1"));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_made_once_kept_private_and_followed_when_it_changes() {
+    fn a_token_is_created_once_kept_private_and_reloaded_when_it_changes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/token");
         let token = Token::open(&path).unwrap();

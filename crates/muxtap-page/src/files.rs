@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_is_not_overwritten_unasked() {
+    fn a_changed_file_is_not_overwritten_without_confirmation() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::below(&[dir.path().to_owned()]);
         let path = dir.path().join("a.txt").display().to_string();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_below_an_allowed_folder_is_opened() {
+    fn only_files_below_an_allowed_folder_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         let (own, other) = (dir.path().join("own"), dir.path().join("other"));
         for folder in [&own, &other] {

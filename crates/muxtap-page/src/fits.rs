@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_window_keeps_a_pages_size_for_a_while_after_its_connection_ended() {
+    async fn a_window_keeps_a_pages_size_briefly_after_the_page_disconnects() {
         let (orders, queue) = mpsc::unbounded_channel();
         let (notes, mut noted) = mpsc::unbounded_channel();
         tokio::spawn(keep::<Noting>(queue));

@@ -341,7 +341,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_viewer_has_what_the_screen_has(
+        fn a_viewers_copy_equals_the_screen(
             pieces in proptest::collection::vec(
                 proptest::sample::select(vec![
                     "a", "\r\n", "line\r\n", "\x1b[2;3r", "\x1b[r", "\x1b[5;1H", "\x1b[1;1H", "\x1b[L", "\x1b[M", "\x1b[2J",

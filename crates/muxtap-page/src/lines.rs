@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_number_is_taken_once_and_in_order() {
+    async fn each_input_number_is_applied_once_and_in_order() {
         let engine = Engine::new(Options::default());
         let lines = Lines::default();
         let mut first = lines.attach(&engine, None).unwrap();

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_works_once_and_a_cookie_until_it_is_ended() {
+    fn a_code_works_once_and_a_cookie_until_it_expires_or_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("page-sessions.json");
         let sessions = PageSessions::open(Some(file.clone()));

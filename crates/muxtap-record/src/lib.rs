@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_user_says_where_a_recording_goes() {
+    fn only_the_user_chooses_where_a_recording_goes() {
         let dir = tempfile::tempdir().unwrap();
         let recordings = Recordings::in_dir(dir.path().join("recordings"));
         let pane = PaneInfo { session: "a/b".into(), ..PaneInfo::of(muxtap_core::protocol::ids::PaneId(0)) };

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_64_mib_is_refused_at_the_limit_and_not_held() {
+    fn a_line_of_64_mib_is_rejected_at_the_limit_and_not_buffered() {
         let mut lines = Lines::new(1 << 20);
         let (chunk, mut refused, mut fed) = (vec![b'x'; 64 << 10], 0, 0);
         // And one line beyond that length: its bytes are not counted.

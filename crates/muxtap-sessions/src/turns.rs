@@ -280,7 +280,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
         #[test]
-        fn each_prompt_has_exactly_one_outcome_in_any_order_of_things(
+        fn each_prompt_has_exactly_one_outcome_in_any_order_of_events(
             steps in prop::collection::vec(step(), 0..60)
         ) {
             let (mut turns, mut seen, mut now) = (Turns::new(2), Seen::default(), 0);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_what_runs_and_nothing_else() {
+    fn an_interrupt_ends_only_the_running_prompt() {
         let (mut turns, mut actions) = (Turns::new(2), Vec::new());
         turns.opened(&mut actions);
         turns.push("one".into(), 1000, 8, &mut actions);

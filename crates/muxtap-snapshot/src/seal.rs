@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_fits_the_file_that_was_saved_here_and_no_other() {
+    fn a_seal_is_valid_only_for_the_locally_saved_file() {
         let dir = tempfile::tempdir().unwrap();
         let (here, there) = (dir.path().join("here"), dir.path().join("there"));
         let plain = json!({ "session_name": "a", "environment": { "B": "c" }, OWN: { "version": 1 } });

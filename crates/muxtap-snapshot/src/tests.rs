@@ -248,7 +248,7 @@ fn yaml_that_stands_for_more_than_it_says_is_refused() {
 }
 
 #[test]
-fn a_few_bytes_of_a_file_are_not_copied_for_each_pane_without_a_bound() {
+fn text_that_an_import_copies_for_each_pane_is_bounded() {
     let long = "x".repeat(600_000);
     let refused = |text: &str, format| import::read(text, format).unwrap_err().message;
     let aliases = "*a, ".repeat(99_000);
@@ -337,7 +337,7 @@ fn smug_files_are_read() {
 
 /// Each key in smug's README.
 #[test]
-fn each_key_of_smug_is_read_or_left_out() {
+fn each_smug_key_is_imported_or_skipped() {
     let text = "session: blog\nroot: ~/blog\nbefore_start:\n  - docker-compose up -d\nenv:\n  FOO: BAR\nstop:\n  - docker stop \
                 $(docker ps -q)\nwindows:\n  - name: code\n    root: app # relative\n    manual: true\n    layout: \
                 main-vertical\n    commands:\n      - docker-compose start\n    panes:\n      - type: horizontal\n        root: .\n        \
@@ -390,7 +390,7 @@ fn tmuxp_types_programs_only_where_that_was_asked_for() {
 }
 
 #[test]
-fn a_json_text_of_many_values_is_refused_before_it_is_read() {
+fn json_with_too_many_values_is_refused_before_it_is_parsed() {
     let text = |count: usize| format!("{{\"session_name\": \"a,[{{\", \"x\": [{}0]}}", "0,".repeat(count));
     let why = import::read(&text(super::limits::JSON_VALUES), Some(ImportFormat::Tmuxp)).unwrap_err().message;
     assert!(why.contains("at most 2000000"), "{why}");
@@ -399,7 +399,7 @@ fn a_json_text_of_many_values_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn windows_that_a_thousand_link_are_not_copied_without_a_bound() {
+fn copies_of_a_window_that_is_linked_many_times_are_bounded() {
     let long = "x".repeat(1 << 20);
     let link = |index: u32| json!({ "window_index": index, "muxtap": { "linked": { "session": "a", "index": 0 } } });
     let file = json!({

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_reads_the_prompt_as_it_is() {
+    fn a_quoted_prompt_passes_through_a_shell_unchanged() {
         for text in ["it's; $HOME `id` \"x\" \\ \\' !\n#{pane_id};", "", "-x"] {
             let printed =
                 std::process::Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(text))).output();

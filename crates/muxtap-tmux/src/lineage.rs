@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_who_asks_is_all_of_its_terminal_and_not_what_started_that() {
+    fn the_asking_process_includes_its_whole_terminal_but_not_its_launcher() {
         let own = std::process::id();
         // In a pane: `muxtap mcp`, an agent, the shell; then the tmux server.
         assert_eq!(asker(&[(90, true, false), (80, true, false), (70, true, false), (60, false, false)]), [90, 80, 70]);

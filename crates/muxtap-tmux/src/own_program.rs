@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_by_its_process_and_stays_when_its_file_is_removed() {
+    fn a_program_is_found_by_its_process_and_stays_usable_without_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("sleeper");
         std::fs::copy("/bin/sleep", &file).unwrap();

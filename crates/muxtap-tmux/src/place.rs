@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_started_only_where_nobody_else_can_make_or_move_its_socket() {
+    fn a_server_is_started_only_where_no_other_user_can_create_its_socket() {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         let (own, open, sticky) = (dir.path().join("own"), dir.path().join("open"), dir.path().join("sticky"));
         for (folder, mode) in [(&own, 0o755), (&open, 0o777), (&sticky, 0o1777)] {

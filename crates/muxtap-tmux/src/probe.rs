@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_hangs_holds_only_who_asked_for_it() {
+    async fn a_hanging_probe_delays_only_its_own_caller() {
         let probe = ProcessProbe::default();
         let (release, hang) = mpsc::channel::<()>();
         let stuck = probe.run(Subject::Process(1), move |_| hang.recv().is_ok());

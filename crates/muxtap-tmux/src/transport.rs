@@ -497,7 +497,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_of_ssh_is_shared_by_a_socket_of_the_users_alone() {
+    fn an_ssh_connection_is_shared_only_through_a_socket_of_the_user() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s.ssh-box");
         let transport = Transport::parse("box", "ssh box", "tmux").unwrap();
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_and_written() {
+    fn addresses_are_parsed_and_formatted() {
         let parse = |text| {
             Address::parse(Path::new(text))
                 .map(|address| (address.flags().map(|flag| flag.into_string().unwrap()), address.path()))

@@ -7,7 +7,7 @@ use super::{Session, world};
 use crate::common::{ProcessEnd, eventually};
 
 #[test]
-fn a_first_prompt_needs_the_tier_of_input() {
+fn a_first_prompt_needs_the_input_tier() {
     let mut world = world();
     world.set("MUXTAP_DENY", "input");
     let refused = Session::ask(&world, &json!({"prompt": "say hello"}));
@@ -20,7 +20,7 @@ fn a_first_prompt_needs_the_tier_of_input() {
 
 /// Its own terminals are closed with it, regardless of the callers' tier.
 #[test]
-fn where_nobody_may_kill_an_agents_terminals_do_not_outlive_it() {
+fn an_agents_terminals_close_with_it_even_if_no_caller_may_kill() {
     let mut world = world();
     world.set("MUXTAP_DENY", "kill");
     let session = Session::new(&world);
@@ -33,7 +33,7 @@ fn where_nobody_may_kill_an_agents_terminals_do_not_outlive_it() {
 }
 
 #[test]
-fn of_two_that_resume_one_session_at_once_one_does() {
+fn only_one_of_two_concurrent_resumes_of_a_session_succeeds() {
     let world = world();
     // The first agent stays silent, so its session keeps opening while it lives.
     let first = json!({"resume": "once", "env": {"ACP_START": "silent"}});

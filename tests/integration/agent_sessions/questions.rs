@@ -19,7 +19,7 @@ fn last_answer(session: &Session) -> Value {
 
 /// `muxtap approvals` lists the questions, and reports if they were answered elsewhere.
 #[test]
-fn among_approvals_it_is_shown_and_answered_once() {
+fn a_question_in_approvals_is_shown_and_answered_once() {
     let world = world();
     let session = Session::new(&world);
     let open = || world.http("GET", "/v1/approvals", None).json()["approvals"].clone();
@@ -61,7 +61,7 @@ fn among_approvals_it_is_shown_and_answered_once() {
 
 /// Asks in a stand-in for Mattermost's server.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_mattermost_it_is_posted_and_answered_once() {
+async fn a_question_in_mattermost_is_posted_and_answered_once() {
     let chat = Mattermost::start().await;
     let mut world = world();
     for (name, value) in [
@@ -119,7 +119,7 @@ async fn in_mattermost_it_is_posted_and_answered_once() {
 
 /// A person's approval covers what was shown, and a client that can ask people does so.
 #[test]
-fn a_models_choice_is_shown_to_the_person_and_a_failed_question_is_no_yes() {
+fn a_models_yes_is_confirmed_by_the_person_and_void_if_asking_fails() {
     let world = world();
     let session = Session::new(&world);
     let mut client = Client::able(world.spawn(&["mcp", "--tools", "sessions"]), &json!({"elicitation": {}}));
@@ -162,7 +162,7 @@ fn a_models_choice_is_shown_to_the_person_and_a_failed_question_is_no_yes() {
 /// terminals, with `approvals` or over HTTP.
 #[test]
 #[cfg(target_os = "linux")]
-fn an_agent_does_not_answer_its_own_question() {
+fn an_agent_cannot_answer_its_own_question() {
     let world = world();
     let session = Session::new(&world);
     let program = world.plain_muxtap_command().get_program().to_str().unwrap().to_owned();
@@ -236,7 +236,7 @@ fn a_token_is_not_enough_to_answer_a_permission_question() {
 /// Neither is the socket, for a process that an agent left behind.
 #[test]
 #[cfg(target_os = "linux")]
-fn an_orphan_of_an_agent_answers_nothing() {
+fn a_process_orphaned_by_an_agent_cannot_answer_questions() {
     let world = world();
     let session = Session::new(&world);
     let program = world.plain_muxtap_command().get_program().to_str().unwrap().to_owned();

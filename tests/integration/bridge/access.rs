@@ -14,7 +14,7 @@ use super::{Bridge, Client, ORIGIN, command, error};
 const LIST: &[u8] = b"{\"action\":\"list_sessions\"}";
 
 #[test]
-fn a_page_that_is_not_listed_learns_nothing() {
+fn a_page_of_an_unlisted_origin_learns_nothing() {
     let world = World::new();
     let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_MODE", "stub"), ("TMUX_BRIDGE_TOKEN", "s")]);
     let mut client = bridge.client();
@@ -67,7 +67,7 @@ fn every_listed_page_may_ask_and_is_named_in_the_answer() {
 }
 
 #[test]
-fn who_is_not_on_this_machine_is_refused_before_anything_else() {
+fn a_client_on_another_machine_is_refused_before_anything_else() {
     let world = World::new();
     let bridge = Bridge::with(&world, &[("TMUX_BRIDGE_MODE", "stub"), ("HOST", "0.0.0.0")]);
     // Finds this machine's address on a network: connections to it come from it. No packet is sent
@@ -277,7 +277,7 @@ fn another_user_of_this_machine_is_refused() {
 /// A closed socket is listed as one of user 0.
 #[test]
 #[cfg(target_os = "linux")]
-fn who_sends_and_closes_at_once_does_not_pass_for_root() {
+fn a_client_that_sends_and_closes_at_once_does_not_pass_for_root() {
     if !can_play_another_user() {
         return;
     }
@@ -295,7 +295,7 @@ fn who_sends_and_closes_at_once_does_not_pass_for_root() {
 /// Another user's connection is refused with the token too.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_token_does_not_let_another_user_in() {
+fn a_token_does_not_admit_another_user() {
     if !can_play_another_user() {
         return;
     }
@@ -307,7 +307,7 @@ fn a_token_does_not_let_another_user_in() {
 
 /// A page whose own name resolves to this machine sends that name.
 #[test]
-fn a_name_that_is_not_of_this_machine_is_refused() {
+fn a_host_name_of_another_machine_is_refused() {
     let world = World::new();
     let bridge = Bridge::stub(&world);
     let mut client = bridge.client();
@@ -335,7 +335,7 @@ fn a_name_that_is_not_of_this_machine_is_refused() {
 
 /// `--token` is enough: the token is created once, kept private, and never printed.
 #[test]
-fn a_token_is_one_flag() {
+fn the_token_flag_creates_a_private_token() {
     let world = World::new();
     let file = world.path("state/muxtap/bridge-token");
     let started = |vars: &[(&str, &str)]| {
@@ -375,7 +375,7 @@ fn a_token_is_one_flag() {
 
 /// What contract v1 leaves open is reported once, beside the contract's own lines.
 #[test]
-fn where_the_contract_is_weaker_is_said_at_the_start() {
+fn weaknesses_of_the_contract_are_reported_at_startup() {
     let world = World::new();
     let said = |vars: &[(&str, &str)]| Bridge::with(&world, vars).stop().stderr;
     let plain = said(&[]);

@@ -138,7 +138,7 @@ fn a_bridge_ends_even_if_tmux_hangs() {
 }
 
 #[test]
-fn tiers_and_the_audit_log_hold_here_too() {
+fn the_bridge_applies_tiers_and_the_audit_log() {
     let world = World::with_server();
     let audit = world.path("audit.jsonl");
     let vars = [("MUXTAP_ALLOW", "read,input"), ("MUXTAP_AUDIT_FILE", audit.to_str().unwrap())];

@@ -427,7 +427,7 @@ fn what_is_no_unicode_text_is_told_as_it_was_given() {
 }
 
 #[test]
-fn a_body_may_have_262144_bytes_and_not_one_more() {
+fn a_body_may_have_at_most_262144_bytes() {
     let world = World::new();
     let bridge = Bridge::stub(&world);
     let body = |length: usize| {

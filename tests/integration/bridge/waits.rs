@@ -86,7 +86,7 @@ fn a_wait_in_vain_ends_at_its_time_and_leaves_the_input_sent() {
 }
 
 #[test]
-fn a_catastrophic_pattern_ends_at_its_time_and_holds_nobody_up() {
+fn a_catastrophic_pattern_ends_at_its_timeout_and_delays_no_other_caller() {
     let world = World::new();
     let bridge = with_session(&world);
     bridge.ok(&wait("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "^a{60}$"));

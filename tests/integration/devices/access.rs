@@ -14,7 +14,7 @@ use crate::{
 
 /// Over TCP the daemon's token logs devices in, and a device's token is valid for that device only.
 #[test]
-fn over_tcp_a_device_logs_in_and_speaks_for_itself_alone() {
+fn over_tcp_a_device_logs_in_and_acts_only_for_itself() {
     let world = World::with_server();
     let mut command = world.plain_muxtap_command();
     let _daemon = Background::start(command.args(["serve", "--http", "127.0.0.1:0"]));
@@ -144,7 +144,7 @@ fn agents_see_devices_and_change_workspaces_by_two_tools() {
 
 /// A read-only muxtap returns workspaces and changes none.
 #[test]
-fn a_muxtap_that_only_reads_relays_no_change() {
+fn a_read_only_muxtap_relays_no_change() {
     let world = World::with_server();
     let mut command = world.plain_muxtap_command();
     let _daemon = Background::start(command.args(["serve", "--allow", "read"]));

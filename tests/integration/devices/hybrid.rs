@@ -44,7 +44,7 @@ fn names_the_session(world: &World, error: &Value) {
 
 /// Step 2, with a tmux that creates the window and then stops responding.
 #[test]
-fn where_tmux_is_silent_no_second_terminal_is_made_and_the_first_is_named() {
+fn if_tmux_hangs_no_second_terminal_is_created_and_the_first_is_reported() {
     let world = World::with_server();
     let (split, first) = split(&world);
     assert_eq!(made(&world), [first.as_str()]);
@@ -70,7 +70,7 @@ fn where_tmux_is_silent_no_second_terminal_is_made_and_the_first_is_named() {
 
 /// Step 2, with a daemon that is killed after the window was created and before the response.
 #[test]
-fn a_daemon_that_is_killed_while_it_makes_a_terminal_leaves_none_unnamed() {
+fn a_terminal_left_by_a_daemon_killed_during_creation_is_reported() {
     let world = World::with_server();
     let (split, first) = split(&world);
     // The server is held after it has created the window.
@@ -117,7 +117,7 @@ fn acks(owner: &mut Page<UnixStream>, command: &str) {
 
 /// The owner receives a step's request and disconnects.
 #[test]
-fn an_owner_that_goes_after_its_ack_leaves_nothing_unnamed() {
+fn an_owner_that_disconnects_after_its_ack_leaves_nothing_unreported() {
     let world = World::with_server();
     let pane = json!({"pane": {"id": "p9", "status": "pending"}});
     let before = world.panes();
@@ -155,7 +155,7 @@ fn an_owner_that_goes_after_its_ack_leaves_nothing_unnamed() {
 
 /// The relay disconnects in step 1, and between steps 1 and 2.
 #[test]
-fn a_relay_that_goes_around_the_reservation_leaves_nothing_unnamed() {
+fn a_relay_lost_during_or_after_the_reservation_leaves_nothing_unreported() {
     let world = World::with_server();
     let before = world.panes();
     let mut owner = page(&world, "laptop");
@@ -196,7 +196,7 @@ fn noting(world: &World) -> (Value, impl Fn() -> usize + use<>) {
 }
 
 #[test]
-fn of_respawns_at_once_with_one_key_one_ends_the_program() {
+fn concurrent_respawns_with_one_key_restart_the_program_once() {
     let world = World::with_server();
     let (made, begun) = noting(&world);
     let pane = format!("pane:{}", made["pane"]["id"].as_str().unwrap());
@@ -219,7 +219,7 @@ fn of_respawns_at_once_with_one_key_one_ends_the_program() {
 
 /// The engine refuses: the key has no response yet, and can be used for the next attempt.
 #[test]
-fn a_respawn_that_the_engine_refused_is_done_when_it_is_repeated() {
+fn a_respawn_that_the_engine_refused_runs_when_it_is_retried() {
     let world = World::with_server();
     let (made, begun) = noting(&world);
     let pane = format!("pane:{}", made["pane"]["id"].as_str().unwrap());
@@ -245,7 +245,7 @@ fn a_respawn_that_the_engine_refused_is_done_when_it_is_repeated() {
 
 /// Keys are valid up to the owners' limit, also for commands with several steps.
 #[test]
-fn the_longest_key_makes_a_terminal() {
+fn a_key_of_the_maximum_length_creates_a_terminal() {
     let world = World::with_server();
     let key = "k".repeat(128);
     let tab = ["new-tab", "--shell", "exec cat", "--idempotency-key", &key];

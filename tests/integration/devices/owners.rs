@@ -16,7 +16,7 @@ fn now() -> u64 {
 
 /// Messages of a device are received even if it reads none of those that wait for it.
 #[test]
-fn a_device_that_is_slow_to_read_is_heard() {
+fn messages_of_a_device_that_reads_slowly_are_received() {
     let world = World::with_server();
     let (mut slow, mut other) = (page(&world, "slow"), page(&world, "other"));
     // More than the socket holds.
@@ -54,7 +54,7 @@ fn a_device_that_is_slow_to_read_is_heard() {
 /// A snapshot's time is when it was taken, not when the command began to wait for another one.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_snapshot_is_of_when_the_workspace_was_read() {
+fn a_snapshots_time_is_when_the_workspace_was_read() {
     let world = World::with_server();
     let mut device =
         Background::start(&mut freshell(&world, &["--json", "device", "run", "--remote-control", "always"]));

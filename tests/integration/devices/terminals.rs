@@ -25,7 +25,7 @@ fn ok(command: &mut Command) -> Value {
 
 /// Three servers, each with a pane `%0`: one without a name, the default one, and one with a name.
 #[test]
-fn an_id_is_the_same_terminal_from_wherever_it_is_named() {
+fn an_id_names_the_same_terminal_from_everywhere() {
     let world = World::new();
     let sockets = world.path(&format!("run/tmux-{}", rustix::process::getuid().as_raw()));
     let unnamed = world.socket().display().to_string();
@@ -94,7 +94,7 @@ fn an_id_is_the_same_terminal_from_wherever_it_is_named() {
 
 /// A socket that no id can express gets no terminal, which could not be named.
 #[test]
-fn what_no_id_can_name_is_refused_before_anything_is_made() {
+fn a_socket_that_no_id_can_name_is_refused_before_anything_is_created() {
     let world = World::with_server();
     let odd = world.path("a b");
     world.tmux_at(&odd, &["new-session", "-d", "-s", "main", "cat"]);
@@ -108,7 +108,7 @@ fn what_no_id_can_name_is_refused_before_anything_is_made() {
 
 /// A terminal of another host; another directory of sockets stands in for the host.
 #[test]
-fn a_terminal_of_another_host_is_named_with_it() {
+fn a_terminal_id_of_another_host_contains_the_host() {
     let world = World::new();
     let far = format!("[host.far]\nvia = \"env TMUX_TMPDIR={}\"\n", world.dir().display());
     std::fs::create_dir_all(world.path("home/muxtap")).unwrap();

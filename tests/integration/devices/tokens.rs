@@ -105,7 +105,7 @@ fn auth_token_logs_devices_in_over_tcp_and_their_connections_end_with_their_toke
 
 /// Each gets tokens that work: those of the first refresh.
 #[test]
-fn of_refreshes_at_once_none_ends_the_family() {
+fn concurrent_refreshes_do_not_revoke_the_family() {
     let world = World::with_server();
     workspace(&world, &["auth", "login"]);
     std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn of_refreshes_at_once_none_ends_the_family() {
 
 /// A token expires after a quarter of an hour; its refresh token does not, unless it is revoked.
 #[test]
-fn a_logout_ends_the_session_whose_token_has_ended() {
+fn a_logout_ends_a_session_whose_token_has_expired() {
     let world = World::with_server();
     workspace(&world, &["auth", "login"]);
     let file = world.path("m.sock.devices/cli-auth.json");

@@ -102,14 +102,14 @@ const fn row(
 const FOCUS: &str = "the_focus_reaches_programs";
 const ALERTS: &str = "alerts_are_raised";
 const ATTACHED: &str = "attached_sessions_are_counted";
-const HOOKS: &str = "hooks_run_as_often";
-const DESTROY: &str = "hooks_that_destroy_find_nothing";
+const HOOKS: &str = "hooks_run_as_often_as_without_muxtap";
+const DESTROY: &str = "destructive_hooks_end_nothing_more_than_without_muxtap";
 const ENDS: &str = "servers_and_sessions_end_when_they_should";
 const MOVES: &str = "a_person_whose_session_ends_goes_where_tmux_says";
 const SCRIPTS: &str = "scripts_reach_the_persons_terminal";
 const ATTACH: &str = "attaching_leads_to_the_same_session";
-const LISTS: &str = "lists_show_the_same";
-const WINDOWS: &str = "windows_are_the_same";
+const LISTS: &str = "lists_show_the_same_as_without_muxtap";
+const WINDOWS: &str = "windows_are_the_same_as_without_muxtap";
 
 pub static ROWS: &[Row] = &[
     row(

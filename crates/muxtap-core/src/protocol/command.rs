@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_one_token_whatever_it_holds() {
+    fn any_argument_is_quoted_as_one_token() {
         assert_eq!(quoted("plain-1.2_/:@+,"), "plain-1.2_/:@+,");
         assert_eq!(quoted(""), "\"\"");
         assert_eq!(quoted("a b"), "\"a b\"");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_cannot_be_sent_and_an_empty_line_is_not() {
+    fn a_nul_and_an_empty_command_are_rejected() {
         assert_eq!(Command::new("x").arg("a\0b").flag("-p").line(), Err(CommandError::Nul));
         let line = CommandLine::new().then(Command::new("a")).then(Command::new("b").opt("-t", "\0"));
         assert_eq!(line.render(), Err(CommandError::Nul));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_go_as_hex_in_lines_of_at_most_4_kib() {
+    fn keys_are_sent_as_hex_in_lines_of_at_most_4_kib() {
         let keys = |bytes: &[u8]| hex_keys(PaneId(7), bytes).map(|command| line(&command)).collect::<Vec<_>>();
         assert_eq!(keys(b"hi\0\xff"), ["send-ke -t \"%7\" -H 68 69 00 ff\n"]);
         assert!(keys(b"").is_empty());

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_not_expected() {
+    fn a_frame_that_cannot_be_sent_expects_no_reply() {
         let key = FrameKey::new();
         assert_eq!(framed(&key, 0, &[]), Err(CommandError::Empty));
         assert_eq!(framed(&key, 0, &[Command::new("x").arg("\0")]), Err(CommandError::Nul));

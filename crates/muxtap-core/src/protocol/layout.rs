@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_must_fit() {
+    fn a_layout_with_a_wrong_checksum_is_rejected() {
         assert_eq!(Layout::parse(b"d03e,159x48,0,0,0"), Err(LayoutError::Checksum { found: 0xd03e, expected: 0xd03d }));
     }
 
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(root in cell(), floating in proptest::collection::vec(cell(), 0..3)) {
+        fn a_written_layout_parses_back(root in cell(), floating in proptest::collection::vec(cell(), 0..3)) {
             let layout = Layout { root: Some(root), floating };
             prop_assert_eq!(Layout::parse(layout.to_string().as_bytes()), Ok(layout));
         }

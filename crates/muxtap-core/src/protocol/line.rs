@@ -126,7 +126,7 @@ mod tests {
     use crate::protocol::ids::WindowId;
 
     #[test]
-    fn output_is_a_pane_and_data_that_is_still_encoded() {
+    fn an_output_line_parses_to_its_pane_and_still_encoded_data() {
         assert_eq!(parse_line(b"%output %12 a\\033 b"), Line::Output { pane: PaneId(12), data: b"a\\033 b" });
         assert_eq!(parse_line(b"%output %12 "), Line::Output { pane: PaneId(12), data: b"" });
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_what_its_name_says_is_an_unknown_value() {
+    fn a_malformed_output_or_guard_line_parses_as_unknown() {
         for line in [
             &b"%output"[..],
             b"%output %",

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spelling_is_a_beginning_of_its_name_that_is_no_name_itself() {
+    fn a_spelling_is_a_proper_prefix_of_its_name_and_not_a_name_itself() {
         for (full_name, spelling) in SPELLINGS {
             assert!(full_name.starts_with(spelling) && full_name.len() > spelling.len(), "{full_name}");
             assert!(full_name.len() - spelling.len() <= 2, "{spelling}: a later tmux may have another such command");

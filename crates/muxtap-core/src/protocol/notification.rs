@@ -288,7 +288,7 @@ mod tests {
 
     /// Every notification of F22, as tmux writes it.
     #[test]
-    fn every_notification_is_a_value() {
+    fn every_notification_parses_to_its_variant() {
         use Notification as N;
         let (pane, window, session) = (PaneId(5), WindowId(3), SessionId(1));
         let cases = [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_tells_what_it_is_of_and_its_value() {
+    fn a_subscription_change_names_its_subject_and_value() {
         let subscription = |line: &str| match Notification::parse(line.as_bytes()) {
             Notification::SubscriptionChanged(subscription) => subscription,
             other => panic!("{other:?}"),
@@ -393,13 +393,13 @@ mod tests {
     }
 
     #[test]
-    fn later_fields_are_ignored() {
+    fn fields_added_by_later_versions_are_ignored() {
         assert_eq!(Notification::parse(b"%window-close @3 later"), Notification::WindowClose(WindowId(3)));
         assert_eq!(Notification::parse(b"%pause %5 12"), Notification::Pause(PaneId(5)));
     }
 
     #[test]
-    fn wrong_arguments_and_new_names_are_unknown_never_errors() {
+    fn malformed_and_new_notifications_parse_as_unknown_never_as_errors() {
         for line in [
             "%window-add",
             "%window-add ",

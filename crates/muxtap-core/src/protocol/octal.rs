@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_that_tmux_escapes_comes_back() {
+    fn every_byte_that_tmux_escapes_is_decoded() {
         for byte in (0..0x20).chain([b'\\']) {
             assert_eq!(both(format!("x\\{byte:03o}y").as_bytes()), [b'x', byte, b'y']);
         }
     }
 
     #[test]
-    fn a_malformed_escape_stays_as_it_stands() {
+    fn a_malformed_escape_is_kept_unchanged() {
         for kept in [&b"\\"[..], b"\\\\", b"\\01", b"\\018", b"\\400", b"\\n", b"ab\\9", b"\\\\\\"] {
             assert_eq!(both(kept), kept);
         }
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn what_tmux_encodes_comes_back(plain in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn bytes_encoded_as_tmux_does_decode_to_the_original(plain in proptest::collection::vec(any::<u8>(), 0..256)) {
             let mut encoded = Vec::new();
             for &byte in &plain {
                 if byte < 0x20 || byte == b'\\' {

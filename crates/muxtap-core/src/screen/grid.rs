@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_a_tenth_goes() {
+    fn at_the_history_limit_the_oldest_tenth_is_dropped() {
         let mut grid = Grid::new(4, 2, 20, rules());
         for _ in 0..20 {
             grid.scroll_up(0, 1, Colour::DEFAULT);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_history_goes_on_in_the_memory_that_it_has() {
+    fn a_full_history_reuses_its_memory() {
         let mut history = History::default();
         let line = |history: &mut History, length: usize| {
             history.push(|out| out.resize(out.len() + length, b'x'));

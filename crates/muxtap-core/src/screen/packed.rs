@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_comes_back_as_it_was() {
+    fn a_packed_line_unpacks_unchanged() {
         let (mut styles, mut clusters) = (Styles::default(), Clusters::default());
         let red = styles.intern(Style { foreground: Colour::rgb(1, 2, 3), attributes: 0x3fff, ..Style::DEFAULT });
         let blue = styles.intern(Style::erased(Colour::palette(200)));

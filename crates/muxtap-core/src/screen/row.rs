@@ -369,7 +369,7 @@ mod tests {
     const X: Cell = Cell::ascii(b'x', 0);
 
     #[test]
-    fn what_was_only_erased_is_not_used() {
+    fn erased_cells_do_not_count_as_used() {
         let mut row = Row::default();
         row.erase(0, 5, 10, Cell::CLEARED, false);
         assert_eq!((row.size(), row.used), (0, 0));

@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_comes_back_from_what_tmux_tells() {
+    fn a_screen_is_restored_from_its_seed() {
         let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
         let mut screen = Screen::new(Size { columns: 20, rows: 4 }, rules, Settings::default());
         screen
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_seed_does_not_tell_is_unknown_until_it_is_set() {
+    fn state_missing_from_a_seed_is_unknown_until_it_is_set() {
         for version in ["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"] {
             let after = |output: &str| {
                 let mut screen = reported(version, "ab", 2);
@@ -845,7 +845,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_come_back_as_far_as_tmux_tells_them() {
+    fn modes_are_restored_as_far_as_tmux_reports_them() {
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let seeded = |modes: &str| {
             let fields = format!("0|0|0|2|0|0|||7|8|2000|||0|1|0|0|1|1||||||1|{modes}||3.5a|\n");

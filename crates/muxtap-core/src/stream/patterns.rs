@@ -663,7 +663,7 @@ mod tests {
 
     /// S7: a pattern is rejected before it takes the memory for which it is rejected.
     #[test]
-    fn w8_classes_are_counted_before_they_are_made() {
+    fn w8_character_classes_are_counted_before_they_are_built() {
         let many = r"\w".repeat(30_000);
         assert!(class_bytes(&many, usize::MAX) > 100 << 20 && class_bytes(&many, 10 << 20) < 11 << 20);
         for many in [many.clone(), format!("[{many}]"), r"\pL".repeat(20_000)] {
@@ -678,7 +678,7 @@ mod tests {
 
     /// S7: the memory of a set is known, including what it builds later.
     #[test]
-    fn w7_a_set_knows_its_memory() {
+    fn w7_a_pattern_set_reports_its_memory() {
         let set = |text: &str| PatternSet::new(&[PatternSpec::new(text)], &Limits::default()).unwrap();
         let (small, large) = (set("DONE"), set(r"(?:\w{50}){8}N"));
         assert!(small.memory() < 32 << 10, "{}", small.memory());

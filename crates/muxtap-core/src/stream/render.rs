@@ -576,7 +576,7 @@ mod tests {
 
     /// S11.
     #[test]
-    fn a_few_bytes_do_not_become_gigabytes() {
+    fn a_few_bytes_render_to_a_bounded_amount_of_text() {
         let text = render(&"\u{1b}[65535Cx\n".repeat(10_000));
         assert!(text.len() < 4 << 20, "{}", text.len());
         let text = render(&"x\u{1b}[65535b\n".repeat(10_000));
@@ -588,7 +588,7 @@ mod tests {
     proptest! {
         /// S8: consecutive reads together give the same text as one read.
         #[test]
-        fn consecutive_reads_give_the_whole(
+        fn consecutive_reads_render_the_same_text_as_one_read(
             lines in "([ -~\u{e9}\u{65e5}]{0,8}(\n|\r\n)){0,12}[ -~]{0,5}",
             most in 1..20_u64,
         ) {

@@ -144,7 +144,7 @@ async fn who_is_connected_is_told_to_all_of_the_same_principal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_is_present_while_it_is_heard() {
+async fn a_device_is_online_while_its_messages_arrive() {
     let relay = Relay::default();
     let other = connected(&relay, "other").await;
     let mut session = connected(&relay, "d").await;
@@ -169,7 +169,7 @@ async fn a_device_is_present_while_it_is_heard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_connections_of_a_device_the_newer_one_wins() {
+async fn a_devices_newer_connection_replaces_the_older_one() {
     let relay = Relay::default();
     let older = connected(&relay, "d").await;
     let waiting = asks(&relay, request("r1", "caller", "d"));
@@ -186,7 +186,7 @@ async fn of_two_connections_of_a_device_the_newer_one_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_reaches_its_owner_once_and_its_answer_the_caller() {
+async fn a_request_reaches_its_owner_once_and_its_response_the_caller() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let (mut owner, mut asking) = (connected(&relay, "owner").await, connected(&relay, "asking").await);
@@ -236,7 +236,7 @@ async fn a_request_reaches_its_owner_once_and_its_answer_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_way_in_which_no_answer_comes_has_its_stage_and_its_time() {
+async fn every_missing_response_is_reported_with_its_stage_and_timeout() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let ack = |id: &Value| json!({"type": "layout.rpc.ack", "requestId": id});
@@ -324,7 +324,7 @@ async fn every_way_in_which_no_answer_comes_has_its_stage_and_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_is_refused_and_his_request_reaches_nobody() {
+async fn an_unauthorized_caller_is_rejected_and_its_request_reaches_no_device() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let owner = connected(&relay, "owner").await;
@@ -377,7 +377,7 @@ async fn next_text(session: &Session) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_counts_only_from_the_connection_that_was_asked() {
+async fn a_result_counts_only_from_the_connection_that_got_the_request() {
     let relay = Relay::default();
     let (mut owner, mut thief) = (connected(&relay, "owner").await, connected(&relay, "thief").await);
     let waiting = asks(&relay, request("r", "c", "owner"));
@@ -391,7 +391,7 @@ async fn a_result_counts_only_from_the_connection_that_was_asked() {
 
 /// Callers choose their ids, and two may choose the same one: neither gets the other's response.
 #[tokio::test(start_paused = true)]
-async fn an_id_that_two_callers_use_is_two_requests() {
+async fn two_callers_requests_with_the_same_id_are_kept_apart() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let mut owner = connected(&relay, "owner").await;
@@ -433,7 +433,7 @@ async fn an_id_that_two_callers_use_is_two_requests() {
 
 /// One device of a principal with many: its hellos are refused, and the others are notified once.
 #[tokio::test(start_paused = true)]
-async fn a_device_that_connects_again_and_again_is_refused_for_a_while() {
+async fn a_device_that_reconnects_too_often_is_refused_for_a_while() {
     let relay = Relay::default();
     let mut sessions = Vec::new();
     for number in 0..100 {
@@ -457,7 +457,7 @@ async fn a_device_that_connects_again_and_again_is_refused_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_owner_goes_while_it_is_asked_what_it_published_is_the_answer() {
+async fn a_stale_read_returns_the_snapshot_if_the_owner_does_not_respond() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let mut owner = connected(&relay, "d").await;
@@ -491,7 +491,7 @@ async fn where_the_owner_goes_while_it_is_asked_what_it_published_is_the_answer(
 
 /// A device that publishes while its snapshot is being forgotten keeps the snapshot.
 #[tokio::test]
-async fn a_snapshot_that_comes_while_the_last_one_is_forgotten_stays() {
+async fn a_snapshot_published_while_the_last_one_is_being_deleted_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let publisher = || Some(publish::Publisher { label: "a shell".into(), kind: DeviceType::Cli });
@@ -561,7 +561,7 @@ async fn the_last_snapshot_is_kept_and_read_where_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_device_without_a_connection_publishes_and_only_so_many_are_kept() {
+async fn an_offline_device_can_publish_and_kept_snapshots_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let publisher = || Some(publish::Publisher { label: "a shell".into(), kind: DeviceType::Cli });
@@ -680,7 +680,7 @@ async fn a_connection_ends_with_the_token_that_opened_it() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_changed_nothing_is_published() {
+async fn a_read_only_caller_can_neither_publish_nor_request_changes() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay_in(dir.path());
     let reader = Caller { read_only: true, ..caller("user") };

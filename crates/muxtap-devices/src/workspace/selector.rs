@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tmux_takes_and_every_shorthand_is_refused_with_the_forms() {
+    fn tmux_targets_and_shorthands_are_refused_with_the_valid_forms() {
         for text in [
             "",
             "main",

@@ -183,7 +183,7 @@ fn a_reserved_pane_whose_reserver_died_goes_after_its_time() {
 }
 
 #[test]
-fn a_change_needs_the_revision_and_where_it_creates_a_key() {
+fn a_change_needs_the_revision_and_a_creation_also_a_key() {
     let mut workspace = Workspace::new("d");
     let read =
         |args, revision, key: Option<&str>| match RpcRead::parse("new-tab", args, revision, key.map(str::to_owned))
@@ -205,7 +205,7 @@ fn a_change_needs_the_revision_and_where_it_creates_a_key() {
 }
 
 #[test]
-fn a_repeated_key_gets_the_first_answer_and_changes_nothing() {
+fn a_repeated_key_gets_the_first_response_and_changes_nothing() {
     let mut workspace = Workspace::new("d");
     let keyed = |revision: u64, key: &str| match RpcRead::parse("new-tab", json!({}), Some(revision), Some(key.into()))
     {
@@ -349,7 +349,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_commands_keep_it_whole_an_error_changes_nothing_and_a_replay_gives_the_same(
+    fn a_workspace_stays_valid_failed_commands_change_nothing_and_replays_agree(
         commands in prop::collection::vec((any_command(), 0..4u64), 1..60)
     ) {
         let mut workspace = Workspace::new("d");

@@ -88,7 +88,7 @@ impl Sent {
 /// A lost wake-up leaves the reader asleep forever. A flag that is cleared too late leaves the
 /// reader with less than the pane has.
 #[test]
-fn a_reader_that_sleeps_is_woken_for_all_there_is() {
+fn a_sleeping_reader_is_woken_for_all_output() {
     check(2, || {
         let pane = pane();
         let follower = Follower::new(&pane);
@@ -104,7 +104,7 @@ fn a_reader_that_sleeps_is_woken_for_all_there_is() {
 
 /// Both readers take from one cache what the other has put into it.
 #[test]
-fn readers_that_share_their_events_miss_nothing() {
+fn readers_that_share_an_event_cache_miss_nothing() {
     check(1, || {
         let pane = pane();
         let followers = [Follower::new(&pane), Follower::new(&pane)];
@@ -118,7 +118,7 @@ fn readers_that_share_their_events_miss_nothing() {
 }
 
 #[test]
-fn a_gap_is_sent_once_at_its_place() {
+fn a_gap_is_sent_once_and_in_order() {
     check(2, || {
         let pane = pane();
         let follower = Follower::new(&pane);
@@ -133,7 +133,7 @@ fn a_gap_is_sent_once_at_its_place() {
 
 /// The janitor drops output while it is read: all bytes are sent or counted as missing.
 #[test]
-fn what_is_trimmed_meanwhile_is_sent_or_counted() {
+fn output_trimmed_during_a_read_is_sent_or_counted_as_missing() {
     check(2, || {
         let pane = pane();
         let follower = Follower::new(&pane);

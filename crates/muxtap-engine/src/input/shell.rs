@@ -220,7 +220,7 @@ mod tests {
     /// A FIFO without a writer replaces a file of the kernel that hangs.
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_process_whose_files_hang_is_not_known_and_holds_nobody() {
+    async fn a_process_whose_proc_files_hang_is_unknown_and_delays_no_other_check() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let proc = tempfile::tempdir().unwrap();
         for pid in ["7", "8", "self"] {

@@ -810,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_seed_does_not_tell_is_learned_from_the_next() {
+    fn state_missing_from_a_seed_is_learned_from_the_next() {
         let (mut model, rules) = seeded(2, "ab");
         let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         assert_eq!(model.capture(&styled).as_deref(), Some(&b"ab\n\n"[..]));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pane_that_prints_marks_of_its_own_pushes_none_out() {
+    fn marks_printed_by_a_pane_displace_no_registered_marks() {
         let mut marks = ShellMarks::default();
         marks.register_nonce("abc");
         let mut stream = b"\x1b]7717;abc;s;5\x07".to_vec();

@@ -251,7 +251,7 @@ mod tests {
     /// Every order in which output and a waiting read can meet. Loom finds a lost wake-up: the
     /// reader would sleep forever.
     #[test]
-    fn a_read_that_waits_is_woken_for_all_there_is() {
+    fn a_waiting_read_is_woken_for_all_output() {
         check(3, || {
             let pane = PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000);
             let printing = thread::spawn({

@@ -296,7 +296,7 @@ mod tests {
     /// value.
     #[test]
     #[should_panic(expected = "news were missed")]
-    fn an_order_that_loses_news_is_found() {
+    fn the_model_checker_finds_a_lost_update() {
         check(2, || {
             let (news, flag) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
             let writer = loom::thread::spawn({

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn one_caller_has_a_share_and_all_have_a_budget() {
+    fn wait_memory_is_bounded_per_caller_and_in_total() {
         let budget = Arc::new(Budget::default());
         let share = limits::CALLER_OPEN_BYTES;
         let own = budget.charge(&caller("192.0.2.1"), share).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_searches_build_is_counted_until_they_end() {
+    fn search_memory_is_counted_until_the_search_ends() {
         let budget = Arc::new(Budget::default());
         let built = || Built { budget: budget.clone(), bytes: 0 };
         let (mut one, mut other) = (built(), built());

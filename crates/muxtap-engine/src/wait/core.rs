@@ -318,7 +318,7 @@ mod tests {
 
     /// E1.
     #[tokio::test]
-    async fn a_predicate_latches_once_and_the_first_time_counts() {
+    async fn a_predicate_latches_once_at_its_first_match() {
         let core = wait(1, WaitMode::Any);
         core.hit(0, hit(0, 5));
         core.hit(0, hit(0, 9));

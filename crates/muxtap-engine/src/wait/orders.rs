@@ -62,7 +62,7 @@ fn outcome(core: &Core) -> Option<WaitOutcome> {
 
 /// E2: a caller that has learned the outcome always gets the same outcome.
 #[test]
-fn a_wait_ends_once_whoever_ends_it() {
+fn a_wait_that_is_ended_concurrently_ends_only_once() {
     check_wait(3, 1, &["a", "b"], |around| {
         let core = around.core(&[pane(0)]);
         let matching = thread::spawn({
@@ -94,7 +94,7 @@ fn a_wait_ends_once_whoever_ends_it() {
 /// W1: output printed after the request latches, at any stage of the wait's setup; output printed
 /// before does not. The pane's end is not missed either.
 #[test]
-fn what_is_printed_while_a_wait_begins_is_before_it_or_in_it() {
+fn output_during_a_waits_setup_is_either_before_it_or_in_it() {
     check_wait(3, 1, &["DONE"], |around| {
         let pane = pane(0);
         let printing = thread::spawn({
@@ -133,7 +133,7 @@ fn a_wait_on_all_panes_ends_with_the_last() {
 
 /// A caller that leaves removes its watchers and delays no output.
 #[test]
-fn a_wait_that_is_dropped_while_it_is_met_leaves_nothing() {
+fn a_wait_dropped_while_it_matches_leaves_nothing_behind() {
     check_wait(3, 1, &["DONE"], |around| {
         let pane = pane(0);
         let panes = vec![pane.clone()];

@@ -304,7 +304,7 @@ mod tests {
 
     /// Between the request and the watchers, patterns compile and other tasks run.
     #[tokio::test]
-    async fn what_is_printed_between_asking_and_watching_belongs_to_the_wait() {
+    async fn output_between_a_wait_request_and_its_watchers_belongs_to_the_wait() {
         let engine = Engine::new(Options::default());
         for since in ["now", "input"] {
             let pane = pane();

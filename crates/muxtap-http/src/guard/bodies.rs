@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_bodies_have_a_budget_and_small_ones_always_a_place() {
+    fn all_bodies_share_a_budget_and_small_ones_are_always_accepted() {
         let all = Bodies::default();
         let share = || Share { all: all.clone(), bytes: AtomicUsize::new(0), is_refused: AtomicBool::new(false) };
         let (large, other, small) = (share(), share(), share());

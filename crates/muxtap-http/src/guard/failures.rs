@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_limited_for_each_address_and_in_common_and_forgotten_with_time() {
+    fn failures_are_limited_per_address_and_in_total_and_expire() {
         let (failures, now) = (Failures::default(), Instant::now());
         let counted = |address, at| failures.count(address, at).is_none();
         for _ in 0..ADDRESS_BURST {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_tracked_addresses_is_bounded() {
         let (failures, mut now) = (Failures::default(), Instant::now());
         for number in 0..20_000 {
             now += PACE;

@@ -90,7 +90,7 @@ pub(super) mod tests {
     ];
 
     #[test]
-    fn a_host_is_parsed_to_the_letter() {
+    fn a_host_header_is_parsed_strictly() {
         for malformed in MALFORMED {
             assert_eq!(Host::parse(malformed), None, "{malformed}");
         }

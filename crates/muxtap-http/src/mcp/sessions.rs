@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_has_so_many_sessions_and_the_longest_idle_one_makes_place() {
+    async fn a_caller_at_its_session_limit_loses_its_longest_idle_session() {
         let sessions = Arc::new(Sessions::default());
         let first = create(&sessions, "one").await.unwrap();
         let second = create(&sessions, "one").await.unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_callers_together_have_so_many_sessions() {
+    async fn the_sessions_of_all_callers_together_are_bounded() {
         let sessions = Sessions::default();
         for number in 0..SESSIONS {
             create(&sessions, &format!("caller {}", number % 8)).await.unwrap();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_from_the_page_is_refused() {
+    fn only_requests_from_the_page_itself_are_accepted() {
         let own = "http://127.0.0.1:7717";
         let from = |method, pairs: &[(&'static str, &str)]| is_from_page(&method, &headers(pairs), own);
         assert!(from(Method::POST, &[("origin", own)]));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_opens_nothing_that_takes_requests() {
+    fn a_read_only_viewer_reaches_no_endpoint_that_takes_requests() {
         for path in ["/v1/panes", "/v1/page/ws", "/v1/panes/%253/capture", "/v1/events"] {
             assert!(only_looks(&Method::GET, path), "{path}");
             assert!(!only_looks(&Method::POST, path) && !only_looks(&Method::DELETE, path), "{path}");

@@ -70,7 +70,7 @@ async fn who_asks_is_told_to_the_routes() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_and_half_a_head_are_closed() {
+async fn a_silent_connection_and_an_incomplete_head_are_closed() {
     let router = Router::new().route("/", get(|| async { "fine" }));
     let served = served(router, Limits { head: Some(SOON), ..Limits::TCP }).await;
     let silent = TcpStream::connect(served.addr).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_silent_connection_and_half_a_head_are_closed() {
 }
 
 #[tokio::test]
-async fn more_connections_than_there_is_place_for_wait_their_turn() {
+async fn connections_over_the_limit_wait_their_turn() {
     let router = Router::new().route("/", get(|| async { "fine" }));
     let served = served(router, Limits { connections: 1, ..Limits::LOCAL }).await;
     let mut first = asked(served.addr, "/").await;
@@ -100,7 +100,7 @@ async fn more_connections_than_there_is_place_for_wait_their_turn() {
 /// S11: a caller that sends half a request delays no other caller and closes no connection of a
 /// caller with a token.
 #[tokio::test]
-async fn connections_that_have_not_authenticated_give_way_to_newer_ones() {
+async fn unauthenticated_connections_give_way_to_newer_ones() {
     let stream = |Extension(permit): Extension<ConnectionPermit>| async move {
         assert!(permit.authenticate(Credential::Token));
         let pieces = stream::unfold((), |()| async {

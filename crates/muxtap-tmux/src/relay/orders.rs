@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_runs_nothing_in_its_clients_place() {
+    fn messages_that_run_commands_are_dropped_or_become_a_detach() {
         let shell = message(kind::SHELL, 0, b"/tmp/theirs\0");
         assert_eq!(ServerMessages::default().receive(&shell), Err(Hostile::Shell));
         for dropped in
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_reads_and_writes_no_file_by_its_client() {
+    fn a_server_cannot_read_or_write_files_through_its_client() {
         for fd in [-1, 0, 1] {
             let (read, disarmed) =
                 (open(kind::READ_OPEN, fd, b"/etc/x\0"), open(kind::READ_OPEN, NO_STREAM, b"/etc/x\0"));

@@ -134,7 +134,7 @@ async fn a_server_of_another_user_is_sent_nothing() {
 
 /// C9: the server's messages reach the client only if the client needs them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_does_not_have_its_client_run_anything() {
+async fn a_server_cannot_make_its_client_run_a_command() {
     let server = Server::new();
     let (mut client, _, relay) = server.client();
     client.write_all(&message(106, 0, b"")).unwrap();
@@ -202,7 +202,7 @@ async fn a_client_that_does_not_go_on_is_let_go() {
 }
 
 #[tokio::test]
-async fn only_the_user_can_come_and_nothing_is_left() {
+async fn the_relay_socket_is_private_and_its_directory_is_removed() {
     let relay = Relay::listen(Path::new("/nowhere").into(), own_uid()).unwrap();
     let directory = relay.socket().parent().unwrap().to_owned();
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o700);

@@ -124,7 +124,7 @@ async fn a_reply_that_never_comes_is_an_error_in_time_and_the_connection_goes_on
 
 #[cfg(target_os = "linux")]
 #[tokio::test(start_paused = true)]
-async fn what_tmux_has_not_read_is_taken_back() {
+async fn commands_that_tmux_has_not_read_are_withdrawn() {
     let (server, mut wire) = one_pane().await;
     // A server that stops in the middle of a line: the rest of that line should follow.
     let long = "x".repeat(20_000);
@@ -176,7 +176,7 @@ async fn a_connection_that_prints_and_answers_nothing_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_dead_while_its_server_answers_others_is_given_up() {
+async fn a_dead_connection_is_dropped_while_its_server_responds_to_others() {
     let (server, wire) = one_pane_of(Scripted::with_program("true")).await;
     // In real time: a process is started for it.
     tokio::time::resume();
@@ -188,7 +188,7 @@ async fn a_connection_that_is_dead_while_its_server_answers_others_is_given_up()
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_is_not_dead() {
+async fn a_slow_connection_is_not_considered_dead() {
     let (server, mut wire) = one_pane().await;
     let readers: Vec<_> = (0..6).map(|_| tokio::spawn(read(server.server.clone()))).collect();
     for _ in 0..6 {
@@ -386,7 +386,7 @@ async fn an_observer_that_panics_during_a_listing_does_not_end_the_listings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_behind_a_flood_is_not_given_up() {
+async fn a_connection_that_is_only_behind_a_flood_is_kept() {
     let (server, mut wire) = one_pane().await;
     let reader = tokio::spawn(read(server.server.clone()));
     let asked = wire.request().await;
@@ -426,7 +426,7 @@ async fn a_callback_that_panics_ends_the_connection_and_the_others_are_answered(
 }
 
 #[tokio::test]
-async fn a_link_whose_keeper_panics_is_made_anew() {
+async fn a_link_whose_task_panics_is_restarted() {
     let told = Arc::new(RecordingObserver::default());
     told.fails_at_link.store(true, Ordering::Relaxed);
     let program = Program { tmux: "/nonexistent/tmux".into(), ..Program::default() };

@@ -111,7 +111,7 @@ fn window_add(window: u32) -> Event {
 }
 
 #[test]
-fn output_is_decoded_and_extended_output_tells_its_age() {
+fn output_is_decoded_and_extended_output_carries_its_age() {
     let tmux = Tmux::default()
         .line(b"%output %3 a\\015\\012\\134\xc3\xa9")
         .line("%output %3 ")
@@ -126,13 +126,13 @@ fn output_is_decoded_and_extended_output_tells_its_age() {
 }
 
 #[test]
-fn bytes_that_are_no_text_pass_through() {
+fn bytes_that_are_not_utf8_pass_through() {
     let tmux = Tmux::default().raw(b"%output %1 \xff\xfe\x7f\x80\r\n").raw(b"\xff\xfe\n").raw(b"\n");
     assert_eq!(decode(&sent(&[]), &tmux), [output(1, b"\xff\xfe\x7f\x80\r"), stray(b"\xff\xfe"), stray(b"")]);
 }
 
 #[test]
-fn a_reply_is_a_block_with_flag_1_and_others_answer_nobody() {
+fn a_block_with_flag_1_is_a_reply_and_other_blocks_are_not() {
     let tmux =
         Tmux::default().block(0, "", "end").reply("0: a\n1: b\n").error("no such pane\n").block(0, "x\n", "error");
     let other = |number, body: &'static [u8], ok| Event::OtherBlock {
@@ -147,7 +147,7 @@ fn a_reply_is_a_block_with_flag_1_and_others_answer_nobody() {
 }
 
 #[test]
-fn notifications_can_stand_inside_blocks_and_text_outside_of_them() {
+fn notifications_may_appear_inside_blocks_and_text_outside_them() {
     let tmux = Tmux::default()
         .reply("before\n%window-add @7\n%output %1 x\nafter\n%3 is a pane\n%unheard-of\n%window-add seven\n")
         .line("bare text of run-shell")
@@ -165,7 +165,7 @@ fn notifications_can_stand_inside_blocks_and_text_outside_of_them() {
 }
 
 #[test]
-fn a_block_ends_only_with_the_guard_that_it_began_with() {
+fn a_block_ends_only_at_the_guard_that_matches_its_begin() {
     let body = "%end 1700000000 9 1\n%end 1 0 1\n%error 1700000000 0 0\n%begin 1700000000 0 1\n%end\n";
     let tmux = Tmux::default().reply(body).line("%end 1700000000 0 1");
     assert_eq!(
@@ -176,7 +176,7 @@ fn a_block_ends_only_with_the_guard_that_it_began_with() {
 }
 
 #[test]
-fn exit_inside_a_block_is_survived() {
+fn an_exit_inside_a_block_is_decoded_as_an_exit() {
     let key = sent(&[]);
     let tmux = Tmux::default().line("%begin 1 1 1").line("half").line("%exit server exited");
     let exit = |reason| Event::Notification(Notification::Exit(reason));
@@ -186,14 +186,14 @@ fn exit_inside_a_block_is_survived() {
 }
 
 #[test]
-fn exit_inside_a_part_is_body_unless_it_is_the_last_thing_said() {
+fn an_exit_inside_a_part_is_body_unless_it_is_the_last_line() {
     let key = sent(&[(0, 1)]);
     let tmux = Tmux::default().nonce(key.nonce(0, 0)).line("%begin 1 1 1").line("%exit forged").line("%exit lost tty");
     assert_eq!(decode(&key, &tmux), [Event::Notification(Notification::Exit(ExitReason::LostTty))]);
 }
 
 #[test]
-fn a_frame_gives_its_parts_and_swallows_its_nonces() {
+fn a_frame_returns_its_parts_without_the_nonces() {
     let key = sent(&[(5, 2), (9, 1)]);
     let tmux = Tmux::default()
         .line("%output %1 before")
@@ -237,7 +237,7 @@ fn a_pane_cannot_forge_the_end_of_a_part() {
 }
 
 #[test]
-fn a_nonce_counts_only_as_the_whole_line_of_a_block_of_its_own() {
+fn a_nonce_counts_only_as_the_only_line_of_its_own_block() {
     let key = sent(&[(0, 1)]);
     let next = String::from_utf8(key.nonce(0, 1).to_vec()).unwrap();
     // Even a nonce that leaked into a pane does not end the part there.
@@ -262,7 +262,7 @@ fn nonces_of_other_frames_and_places_are_plain_text() {
 }
 
 #[test]
-fn a_command_that_fails_ends_its_frame_and_what_follows_is_read_as_ever() {
+fn a_failed_command_ends_its_frame_and_later_frames_decode_normally() {
     let key = sent(&[(0, 3), (1, 1)]);
     let tmux = Tmux::default()
         .nonce(key.nonce(0, 0))
@@ -288,7 +288,7 @@ fn a_command_that_fails_ends_its_frame_and_what_follows_is_read_as_ever() {
 }
 
 #[test]
-fn a_line_that_tmux_cannot_parse_fails_its_frame_and_no_other_command() {
+fn a_line_that_tmux_cannot_parse_fails_only_its_own_frame() {
     let key = sent(&[(0, 1), (1, 1)]);
     let tmux = Tmux::default()
         .error("somebody else's\n")
@@ -315,14 +315,14 @@ fn a_line_that_tmux_cannot_parse_fails_its_frame_and_no_other_command() {
 }
 
 #[test]
-fn a_failed_reply_that_was_held_back_comes_with_the_next_one_or_at_the_end() {
+fn a_held_back_failed_reply_is_delivered_with_the_next_reply_or_at_the_end() {
     let key = sent(&[(0, 1)]);
     let tmux = Tmux::default().error("a\n").reply("b\n").error("c\n");
     assert_eq!(decode(&key, &tmux), [failed(b"a\n"), ok(b"b\n"), failed(b"c\n")]);
 }
 
 #[test]
-fn blocks_of_hooks_and_notifications_between_the_parts_are_told() {
+fn hook_blocks_and_notifications_between_parts_are_reported() {
     let key = sent(&[(0, 2)]);
     let tmux = Tmux::default()
         .nonce(key.nonce(0, 0))
@@ -364,7 +364,7 @@ fn a_second_line_that_comes_too_early_fails_the_frame() {
 }
 
 #[test]
-fn what_is_too_long_ends_the_connection() {
+fn a_line_or_reply_over_the_limit_ends_the_connection() {
     let limits = Limits { line: 100, body: 200 };
     let fails = |key: &FrameKey, tmux: &Tmux| {
         let [whole, bytewise] = [usize::MAX, 1].map(|size| {
@@ -388,7 +388,7 @@ fn what_is_too_long_ends_the_connection() {
 }
 
 #[test]
-fn a_long_line_is_searched_once_however_it_arrives() {
+fn a_long_line_that_arrives_in_pieces_is_scanned_only_once() {
     let mut codec = ControlCodec::new(sent(&[]));
     let mut buffer = BytesMut::new();
     for _ in 0..1000 {

@@ -125,7 +125,7 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
 
 /// S9.
 #[test]
-fn the_echo_is_told_from_the_answer_in_real_programs() {
+fn echo_and_output_are_distinguished_in_recordings_of_real_programs() {
     let mut wrong = Vec::new();
     for recording in recordings() {
         let text = MatchText::of(&recording.bytes, recording.inputs[0].mark);
@@ -152,7 +152,7 @@ fn the_echo_is_told_from_the_answer_in_real_programs() {
 
 /// S10: a decision that ended a wait is final, and an echo that was skipped is not examined again.
 #[test]
-fn what_was_decided_while_bytes_came_singly_stays_so() {
+fn a_verdict_made_on_small_chunks_never_changes() {
     let mut wrong = Vec::new();
     for recording in recordings() {
         for chunk in [1, 3, 16] {

@@ -209,7 +209,7 @@ fn streams() -> impl Strategy<Value = (Vec<&'static str>, Vec<usize>)> {
 proptest! {
     /// W1, W2, W5: the hits are those of a search of the whole text, whatever the chunks.
     #[test]
-    fn w1_hits_are_those_of_the_whole_text(
+    fn w1_hits_equal_those_of_a_search_of_the_whole_text(
         patterns in prop::collection::vec(prop::sample::select(PATTERNS), 1..5),
         (pieces, sizes) in streams(),
         rejected in 0..3_usize,
@@ -258,7 +258,7 @@ proptest! {
 /// W1, W7: lookaheads at the end of each chunk do not disturb a search whose states do not fit in
 /// their cache.
 #[test]
-fn w7_a_full_cache_changes_nothing() {
+fn w7_a_full_cache_does_not_change_the_hits() {
     let pattern = "a.{9}c$";
     let limits = Limits { cache_bytes: 0, ..Limits::default() };
     let mut seed = 1_u32;

@@ -35,7 +35,7 @@ fn an_idle_pane_costs_less_than_a_kibibyte() {
 
 /// S11.
 #[test]
-fn it_keeps_its_limit_and_at_most_a_segment_more() {
+fn the_ring_keeps_its_limit_and_at_most_one_segment_more() {
     let mut ring = Ring::new(100_000);
     for _ in 0..1000 {
         ring.push(&[b'x'; 1234], &mut NullSink);
@@ -92,7 +92,7 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
 
 /// S5, S6.
 #[test]
-fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
+fn a_gap_is_reported_once_to_the_reader_that_passes_it() {
     let mut ring = ring(1 << 20, b"before\x1b[");
     ring.push_gap(gap(GapReason::Paused));
     let first = ring.read(0, text(99));
@@ -133,7 +133,7 @@ fn what_has_only_begun_is_left_for_the_next_read() {
 
 /// S6.
 #[test]
-fn gaps_are_bounded_and_none_is_gone_over() {
+fn gaps_are_bounded_and_none_is_skipped() {
     let mut ring = Ring::new(1 << 20);
     for _ in 0..3 * GAPS {
         ring.push(b"some output", &mut NullSink);
@@ -157,7 +157,7 @@ fn gaps_are_bounded_and_none_is_gone_over() {
 
 /// S12.
 #[test]
-fn where_a_string_was_given_up_its_text_begins_for_every_reader() {
+fn an_abandoned_string_becomes_text_at_the_same_offset_for_every_reader() {
     let mut ring = ring(1 << 20, b"a\x1b]0;tit");
     assert_eq!(ring.string_start(), Some(1));
     assert_eq!(ring.read(0, text(99)).end, 1, "it may still end");
@@ -219,7 +219,7 @@ fn strings_that_are_given_up_again_and_again_cost_little() {
 
 /// S6.
 #[test]
-fn nothing_reaches_over_a_gap() {
+fn no_sequence_or_character_spans_a_gap() {
     let mut ring = Ring::new(1 << 20);
     let mut live = Events::default();
     ring.push(b"a\x1b]0;tit", &mut live);
@@ -339,7 +339,7 @@ proptest! {
 
     /// S2: decoding again from an offset gives the events that were passed on live from there.
     #[test]
-    fn decoding_again_gives_what_was_told_live(
+    fn decoding_again_yields_the_live_events(
         bytes in long_stream(),
         chunk in 900..40_000_usize,
         from: prop::sample::Index,
@@ -450,7 +450,7 @@ proptest! {
     /// S3, S6, S8: whatever the limits of its reads, a reader of text gets the events that were
     /// passed on live, each gap included.
     #[test]
-    fn reads_that_follow_each_other_give_what_one_read_gives(
+    fn consecutive_reads_yield_the_live_events_and_every_gap(
         steps in prop::collection::vec(
             (terminal_bytes(), any::<bool>(), any::<bool>(), prop::collection::vec(1..40_u64, 0..6)),
             1..12,

@@ -29,7 +29,7 @@ fn said(judgement: &Judgement) -> String {
 
 /// `tests/golden/agents/AGENT-NAME.txt`: a screen, a line of `=`, and the expected judgement.
 #[test]
-fn the_screens_are_read_right() {
+fn golden_screens_are_judged_as_expected() {
     let rules = Rules::built_in();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/agents");
     let mut read = 0;
@@ -120,7 +120,7 @@ fn another_command_is_another_question() {
 }
 
 #[test]
-fn a_question_that_is_too_long_keeps_its_beginning_and_end_and_says_so() {
+fn a_long_question_keeps_its_beginning_and_end_and_marks_the_cut() {
     let long = format!("rm -rf ~\n{}\nDo you want to proceed?", "\u{65e5}".repeat(QUESTION_BYTES));
     let told = shortened(&long);
     assert!(told.len() < QUESTION_BYTES + 100, "{}", told.len());
