@@ -29,7 +29,7 @@ fn a_server_that_is_there_is_followed() {
 }
 
 #[test]
-fn what_plain_tmux_makes_is_followed_from_its_first_byte_on() {
+fn panes_created_by_plain_tmux_are_followed_from_their_first_byte() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
     let session = answering(&world, &["new-session", "-s", "two"]);

@@ -195,7 +195,7 @@ fn another_agents_dialogs_are_listed_and_answered_by_question_id() {
 
 /// A question that disappears before Enter was pressed was answered by a person.
 #[test]
-fn a_dialog_that_somebody_else_answers_meanwhile() {
+fn a_dialog_that_another_caller_answers_meanwhile() {
     let world = with_agent("claude", HASTY);
     let mut client = Client::new(&world);
     let asked = question(&mut client, "");
@@ -331,7 +331,7 @@ fn the_tail_of_a_log() {
 }
 
 #[test]
-fn what_runs_is_stopped() {
+fn a_running_program_is_stopped() {
     let world = World::with_server();
     let (mut client, pane) = stage(&world);
     client.call("send_keys", &json!({"target": pane, "text": "echo be''gun; cat", "keys": ["Enter"]}));
@@ -423,7 +423,7 @@ fn a_command_whose_pane_ends() {
 }
 
 #[test]
-fn a_pane_that_nobody_knows() {
+fn an_unknown_pane() {
     let world = World::with_server();
     let mut client = Client::new(&world);
     for (tool, arguments) in [

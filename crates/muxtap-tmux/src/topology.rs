@@ -403,7 +403,7 @@ mod tests {
 
     /// C5: no response contains hubs.
     #[test]
-    fn hubs_and_what_only_they_hold_are_left_out() {
+    fn hubs_and_their_contents_are_left_out() {
         let body = row("|", &values("$0", "me", "@0", "%0", "/"))
             + &row("|", &values("$0", "me", "@1", "%2", "/"))
             + &row("|", &values("$1", "", "@1", "%2", "/"));

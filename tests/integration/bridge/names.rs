@@ -26,7 +26,7 @@ fn a_prefix_is_not_a_name() {
 }
 
 #[test]
-fn dots_and_colons_are_answered_as_tmux_keeps_them_and_both_spellings_are_taken() {
+fn names_with_dots_and_colons_are_returned_as_in_tmux_and_both_spellings_work() {
     let world = World::new();
     let bridge = Bridge::new(&world);
     let reply = bridge.act(&json!({"action": "create_session", "session": "a.b:c"}));

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_rows_are_told_once() {
+    fn changed_rows_are_reported_once() {
         let mut screen = screen(10, 5);
         screen.feed(b"a\x1b[4;2Hb\x07\x1b]2;name\x07");
         let changes = screen.take_changes();
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_told() {
+    fn a_capture_that_memory_cannot_know_is_left_to_tmux() {
         let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         let whole = CaptureOptions { trailing: true, ..CaptureOptions::default() };
         let mut links = screen_of("3.5a", 80, 3);
@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_interned_is_swept() {
+    fn unused_interned_styles_and_clusters_are_freed() {
         let mut screen = screen(20, 4);
         for n in 0..200_000_u32 {
             let [red, green, blue, _] = n.to_le_bytes();

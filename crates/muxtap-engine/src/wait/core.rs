@@ -342,7 +342,7 @@ mod tests {
 
     /// E3.
     #[tokio::test]
-    async fn what_decides_first_decides() {
+    async fn the_first_deciding_event_decides_a_wait() {
         let core = wait(1, WaitMode::Any);
         core.hit(0, hit(0, 5));
         core.hit(0, hit(2, 6));
@@ -357,7 +357,7 @@ mod tests {
 
     /// E4.
     #[tokio::test]
-    async fn an_end_is_hopeless_only_when_nobody_is_left() {
+    async fn a_wait_ends_early_only_when_no_pane_can_still_meet_it() {
         let any = wait(2, WaitMode::Any);
         any.pane_ended(0, Exit::default());
         assert_eq!(outcome(&any), None);

@@ -112,7 +112,7 @@ fn a_gap_is_reported_once_to_the_reader_that_passes_it() {
 
 /// S8: a response that is practically empty must not claim that more is available.
 #[test]
-fn what_has_only_begun_is_left_for_the_next_read() {
+fn an_incomplete_character_or_sequence_is_left_for_the_next_read() {
     for begun in [&b"\xc3"[..], b"\xe2\x82", b"\xf0\x9f\x98", b"\x1b", b"\x1b[31", b"\x1b]0;title"] {
         let mut ring = ring(1 << 20, b"ab");
         ring.push(begun, &mut NullSink);
