@@ -96,7 +96,7 @@ fn offsets_count_from_what_is_current_in_their_session() {
     }
     for target in ["w:{nowhere}", "w:.{start}", "{mouse}"] {
         let message = world.error("INVALID_TARGET", &["kill-window", &format!("-t{target}")]);
-        assert!(message.contains("write"), "{target}: {message}");
+        assert!(message.contains("expected"), "{target}: {message}");
     }
     assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
 }
