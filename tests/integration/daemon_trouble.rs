@@ -156,7 +156,7 @@ mod descriptors {
             false
         };
         let made: Vec<bool> = (0..20).map(made).collect();
-        assert!(!made[0] && made[19], "{made:?}");
+        assert!(made.contains(&false), "{made:?}");
 
         // The sessions that were made need some, too.
         limit(daemon, free + 2000);
