@@ -65,7 +65,10 @@ pub async fn index(headers: HeaderMap) -> Response {
 #[utoipa::path(
     get, path = "/page/{file}", operation_id = "get_page_file", tag = "page",
     params(("file" = String, Path, description = "Its name")),
-    responses((status = 200, description = "The file, gzipped"), (status = 404, description = "Unknown file", body = Error))
+    responses(
+        (status = 200, description = "The file, gzipped"),
+        (status = 404, description = "Unknown file", body = Error)
+    )
 )]
 pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     serve(&name, &headers)
