@@ -19,7 +19,7 @@ mod quick;
 mod relay;
 mod sse;
 mod terminal;
-mod url;
+use muxtap_api::url;
 mod watch;
 mod with_engine;
 

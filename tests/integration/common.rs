@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -56,19 +56,21 @@ impl Answer {
 #[derive(Clone, Debug)]
 pub struct Http {
     pub status: u16,
+    /// The status line and the headers.
+    pub head: String,
     pub body: Vec<u8>,
 }
 
 impl Http {
     /// Reads a response to its end.
-    pub fn read(mut stream: UnixStream) -> Self {
+    pub fn read(mut stream: impl Read) -> Self {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         let split = answer.windows(4).position(|window| window == b"\r\n\r\n");
         let split = split.unwrap_or_else(|| panic!("no HTTP: {:?}", String::from_utf8_lossy(&answer)));
         let head = String::from_utf8_lossy(&answer[..split]).into_owned();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        Self { status, body: answer[split + 4..].to_vec() }
+        Self { status, head, body: answer[split + 4..].to_vec() }
     }
 
     pub fn json(&self) -> Value {

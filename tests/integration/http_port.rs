@@ -43,12 +43,9 @@ pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) 
     stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
     // It may refuse before it has read everything.
     let _ = stream.write_all(body);
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let split = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
-    let head = String::from_utf8_lossy(&answer[..split]).to_lowercase();
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    (Http { status, body: answer[split + 4..].to_vec() }, head)
+    let answer = Http::read(stream);
+    let head = answer.head.to_lowercase();
+    (answer, head)
 }
 
 /// Sends a request over TCP with the token.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::common::World;
+use crate::{common::World, hosts::configure};
 
 /// The places of a field besides HTTP: the operation's id and the field in the OpenAPI document;
 /// the command and its flag; the tool and its argument. After a `-` comes the reason why an
@@ -247,4 +247,107 @@ fn every_field_of_a_request_can_be_given_on_every_interface_that_offers_it() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The names of fields that hold targets.
+const TARGETS: [&str; 6] = ["targets", "panes", "pane", "session", "sessions", "window"];
+
+/// Returns a value that a schema accepts; `text`: its text, or that of its items.
+fn example(document: &Value, schema: &Value, text: &str) -> Value {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let named = &document["components"]["schemas"][reference.rsplit('/').next().unwrap()];
+        return example(document, named, text);
+    }
+    let types = match &schema["type"] {
+        Value::Array(types) => types[0].as_str().unwrap(),
+        one => one.as_str().unwrap_or_default(),
+    };
+    match types {
+        "array" => json!([example(document, &schema["items"], text)]),
+        "string" => schema["enum"][0].as_str().unwrap_or(text).into(),
+        "boolean" => true.into(),
+        "integer" => 1.into(),
+        kind => panic!("no example of {kind:?}: {schema}"),
+    }
+}
+
+/// Returns a schema's properties and the names of the required ones.
+fn properties(document: &Value, schema: &Value) -> (BTreeMap<String, Value>, Vec<String>) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return properties(document, &document["components"]["schemas"][reference.rsplit('/').next().unwrap()]);
+    }
+    let (mut found, mut required) = (BTreeMap::new(), Vec::new());
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        let (more, needed) = properties(document, part);
+        found.extend(more);
+        required.extend(needed);
+    }
+    let own = schema["properties"].as_object().into_iter().flatten();
+    found.extend(own.map(|(name, field)| (name.clone(), field.clone())));
+    required.extend(schema["required"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap().to_owned()));
+    (found, required)
+}
+
+/// Each place of a route where a target can be named: in the path, in the query, in the body. The
+/// host of the target is then the request's host, which the response names.
+#[test]
+fn each_field_that_names_targets_takes_a_host() {
+    const HERE: &str = "nowhere/x";
+    let world = World::with_server();
+    configure(&world, &[("nowhere", "false")]);
+    world.ok(&["list-sessions"]);
+    let document = world.http("GET", "/openapi.json", None).json();
+    let (mut wrong, mut tried) = (Vec::new(), BTreeSet::new());
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            if !TAGS.iter().any(|tag| operation["tags"][0] == **tag) {
+                continue;
+            }
+            let id = operation["operationId"].as_str().unwrap();
+            let parameters: Vec<_> = operation["parameters"].as_array().into_iter().flatten().collect();
+            let is_on_server = parameters.iter().any(|parameter| parameter["name"] == "socket");
+            let plain = path.replace("{name}", "x").replace("{id}", "x").replace("{pane}", "%250");
+            let mut query = Vec::new();
+            for parameter in parameters.iter().filter(|one| one["in"] == "query" && one["required"] == true) {
+                let value = example(&document, &parameter["schema"], "x");
+                query.push(format!("{}={}", parameter["name"].as_str().unwrap(), value.as_str().unwrap()));
+            }
+            let (fields, required) =
+                properties(&document, &operation["requestBody"]["content"]["application/json"]["schema"]);
+            let body = |with: Option<&str>| {
+                let names = required.iter().map(String::as_str).chain(with);
+                let values = names.map(|name| {
+                    let text = if with == Some(name) { HERE } else { "x" };
+                    (name.to_owned(), example(&document, &fields[name], text))
+                });
+                (!fields.is_empty()).then(|| Value::Object(values.collect()))
+            };
+            let mut ask = |place: &str, path: &str, query: &[String], body: Option<Value>| {
+                let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
+                let answer = world.http(&method.to_uppercase(), &path, body.as_ref());
+                tried.insert(format!("{id} {place}"));
+                if !answer.head.lines().any(|line| line.eq_ignore_ascii_case("muxtap-host: nowhere")) {
+                    wrong.push(format!("{id} {place}: {}", answer.head));
+                }
+            };
+            for parameter in ["{id}", "{pane}"].iter().filter(|name| path.contains(**name) && is_on_server) {
+                ask(parameter, &path.replace(*parameter, "nowhere%2Fx"), &query, body(None));
+            }
+            for parameter in parameters.iter().filter(|one| one["in"] == "query") {
+                let name = parameter["name"].as_str().unwrap();
+                if TARGETS.contains(&name) && is_on_server {
+                    let query: Vec<_> = query.iter().cloned().chain([format!("{name}=nowhere%2Fx")]).collect();
+                    ask(name, &plain, &query, body(None));
+                }
+            }
+            for name in fields.keys().filter(|name| TARGETS.contains(&name.as_str())) {
+                ask(name, &plain, &query, body(Some(name)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(
+        tried.len() > 25 && tried.contains("set_group targets") && tried.contains("capture_pane {pane}"),
+        "{tried:?}"
+    );
 }

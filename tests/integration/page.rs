@@ -846,12 +846,9 @@ pub fn ask(addr: &str, method: &str, path: &str, headers: &[&str], body: &str) -
         write!(head, "{header}\r\n").unwrap();
     }
     stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let split = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
-    let head = String::from_utf8_lossy(&answer[..split]).into_owned();
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    (Http { status, body: answer[split + 4..].to_vec() }, head)
+    let answer = Http::read(stream);
+    let head = answer.head.clone();
+    (answer, head)
 }
 
 /// Opens a link: returns the daemon's address, and the cookie as a header line.

@@ -4,8 +4,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{Read as _, Write as _},
-    net::TcpStream,
+    io::Read as _,
     num::NonZero,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::{Path, PathBuf},
@@ -22,7 +21,8 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _};
 
 use crate::{
-    common::{Background, Http, LIMIT, World, eventually, is_installed, run, signal, tmux_program},
+    common::{Background, LIMIT, World, eventually, is_installed, run, signal, tmux_program},
+    http_port::asked,
     mcp::Client,
 };
 
@@ -585,24 +585,6 @@ fn files_of_v2_are_played_by_asciinema_2() {
     assert_eq!(fs::read_to_string(done).unwrap(), printed);
 }
 
-/// Sends a request to a daemon that listens on a port.
-fn over_tcp(addr: &str, token: &str, method: &str, path: &str, body: &Value) -> Http {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let body = serde_json::to_vec(body).unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\nauthorization: Bearer {token}\r\ncontent-type: \
-         application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let split = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
-    let status = String::from_utf8_lossy(&answer[..split]).split(' ').nth(1).unwrap().parse().unwrap();
-    Http { status, body: answer[split + 4..].to_vec() }
-}
-
 #[test]
 fn over_tcp_a_recording_can_only_go_to_the_recordings_directory() {
     let world = World::with_server();
@@ -620,7 +602,7 @@ fn over_tcp_a_recording_can_only_go_to_the_recordings_directory() {
     let (daemon, addr) = serve(&[]);
     let token = world.ok(&["token"]).trim().to_owned();
     let path = format!("/v1/recordings{}", world.query());
-    let ask = |body: Value| over_tcp(&addr, &token, "POST", &path, &body);
+    let ask = |body: Value| asked(&addr, &token, "POST", &path, Some(&body));
     for body in [
         json!({"pane": "main", "file": world.path("out.cast")}),
         json!({"pane": "main", "dir": world.path("out")}),
@@ -634,14 +616,14 @@ fn over_tcp_a_recording_can_only_go_to_the_recordings_directory() {
     assert_eq!(begun.status, 200, "{begun:?}");
     assert_eq!(files(&begun.json()), [world.path("m.sock.recordings/named.cast")]);
     let id = begun.json()["id"].as_str().unwrap().to_owned();
-    let ended = over_tcp(&addr, &token, "DELETE", &format!("/v1/recordings/{id}"), &json!({}));
+    let ended = asked(&addr, &token, "DELETE", &format!("/v1/recordings/{id}"), None);
     assert_eq!(ended.json()["state"], "stopped");
     world.ok(&["stop"]);
     daemon.finish();
 
     // A caller with read access only may not create files; the user still may, with their own.
     let (_daemon, addr) = serve(&["--allow", "read"]);
-    let refused = over_tcp(&addr, &token, "POST", &path, &json!({"pane": "main"}));
+    let refused = asked(&addr, &token, "POST", &path, Some(&json!({"pane": "main"})));
     assert_eq!(refused.json()["code"], "READ_ONLY", "{refused:?}");
     let own = start(&world, &json!({"pane": "main", "file": world.path("own.cast")}));
     stop(&world, &own);

@@ -10,12 +10,15 @@ mod events;
 mod hosts;
 mod operation;
 mod pages;
+mod place;
 mod recordings;
 mod requests;
 mod session_names;
 mod sessions;
 mod streams;
 mod tier;
+#[doc(hidden)]
+pub mod url;
 pub mod wire;
 
 pub use agents::*;
@@ -26,6 +29,7 @@ pub use hosts::*;
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use operation::Operation;
 pub use pages::*;
+pub use place::{Fields, TargetField};
 pub use recordings::*;
 pub use requests::*;
 pub use session_names::*;

@@ -23,10 +23,14 @@ pub struct ServerQuery {
     pub from: Option<PaneId>,
 }
 
-/// Whether a list includes other hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+/// Selects the entries of a list, and whether it includes other hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
-pub struct EverywhereQuery {
+pub struct ListAllQuery {
+    /// Only what these targets name, separated by commas: a pane, or everything in a window or a
+    /// session; a `*` in a name stands for any characters. Default: everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
     /// Also list the default servers of all other hosts; `unreachable` lists the hosts that
     /// returned nothing.
     #[serde(default)]
@@ -47,6 +51,21 @@ impl ListQuery {
     /// Returns the targets, one by one.
     pub fn items(&self) -> Vec<String> {
         items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
+    }
+}
+
+impl ListAllQuery {
+    /// Returns the targets, one by one.
+    pub fn items(&self) -> Vec<String> {
+        items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
+    }
+}
+
+impl SpawnRequest {
+    /// Removes the caller's directory, which means nothing on another host, and the caller's
+    /// environment, which stays on its own.
+    pub(crate) fn remove_caller(&mut self) {
+        (self.caller_cwd, self.caller_env) = (None, None);
     }
 }
 

@@ -8,12 +8,11 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, Unreachable};
+use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
     is_absent,
 };
-use serde_json::{Map, Value};
 
 use super::{Engine, Host, Server};
 
@@ -26,9 +25,6 @@ const MOST_HOSTS: usize = 256;
 
 /// How long a list over all hosts waits for one of them.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
-
-/// Fields of a request that hold targets.
-const TARGETS: [&str; 7] = ["pane", "panes", "target", "targets", "session", "sessions", "window"];
 
 impl Transports {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
@@ -133,56 +129,48 @@ impl Engine {
         })
     }
 
-    /// Removes the host from all targets of a request, such as `NAME/%3`, and returns it. `fields`:
-    /// the request as JSON. `None` if the targets name no host; then nothing was changed.
+    /// Takes the host out of a request's targets, such as `NAME/%3`, and selects that host's server.
+    /// `visit`: passes each field that names targets to its argument. Returns the host that the
+    /// request is for; `None`: this one.
     ///
     /// Error: `INVALID_ARGUMENT` if the targets name several places.
-    pub fn take_host(&self, fields: &mut Map<String, Value>) -> Result<Option<String>> {
+    pub fn place(
+        &self,
+        at: &mut ServerQuery,
+        visit: impl FnOnce(&mut dyn FnMut(TargetField<'_>)),
+    ) -> Result<Option<String>> {
         if self.shared.transports.is_empty() {
             return Ok(None);
         }
-        let mut taken = TakenHost::default();
-        self.take_hosts_of(fields, &mut taken);
-        taken.one()
+        let mut named = NamedHosts::default();
+        visit(&mut |field| match field {
+            TargetField::One(target) => self.take_host(target, &mut named),
+            TargetField::Listed(targets) if targets.contains('/') => {
+                let mut items: Vec<String> = targets.split(',').map(|item| item.trim().to_owned()).collect();
+                items.iter_mut().for_each(|item| self.take_host(item, &mut named));
+                *targets = items.join(",");
+            }
+            TargetField::Listed(targets) => named.local |= !targets.is_empty(),
+        });
+        let Some(host) = named.one()? else {
+            let host = at.socket.as_deref().and_then(|socket| socket.split_once('/')).map(|(host, _)| host.to_owned());
+            return Ok(host.filter(|host| !host.is_empty()));
+        };
+        if at.socket.as_ref().is_none_or(|socket| !is_on(socket.as_ref(), &host)) {
+            *at = ServerQuery { socket: Some(default_server(&host)), from: None };
+        }
+        Ok(Some(host))
     }
 
-    /// Removes the hosts from all targets of a request and adds them to `taken`. Returns whether
-    /// there were any.
-    pub fn take_hosts_of(&self, fields: &mut Map<String, Value>, taken: &mut TakenHost) -> bool {
-        let before = taken.hosts.len();
-        for (_, value) in fields.iter_mut().filter(|(name, _)| TARGETS.contains(&name.as_str())) {
-            match value {
-                Value::String(text) => self.take_from(text, taken),
-                Value::Array(items) => {
-                    for item in items {
-                        if let Value::String(text) = item {
-                            self.take_from(text, taken);
-                        }
-                    }
-                }
-                _ => {}
+    /// Removes the host from a target and adds it to `named`.
+    fn take_host(&self, target: &mut String, named: &mut NamedHosts) {
+        match self.shared.transports.split(target) {
+            Some((host, rest)) => {
+                *target = rest.to_owned();
+                named.hosts.push(host);
             }
+            None => named.local |= !target.is_empty(),
         }
-        taken.hosts.len() > before
-    }
-
-    /// Removes the host from a target, or from comma-separated targets, and adds it to `taken`.
-    pub fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
-        if !targets.contains('/') {
-            taken.local |= !targets.is_empty();
-            return;
-        }
-        let mut items = Vec::new();
-        for item in targets.split(',') {
-            if let Some((host, rest)) = self.shared.transports.split(item.trim_start()) {
-                items.push(rest.to_owned());
-                taken.hosts.push(host);
-            } else {
-                items.push(item.to_owned());
-                taken.local = true;
-            }
-        }
-        *targets = items.join(",");
     }
 
     /// Returns whether a host with this name is known.
@@ -325,17 +313,17 @@ fn reason_of(error: &Error) -> Option<Unreachable> {
     reason.and_then(|reason| serde_json::from_value(reason.clone()).ok())
 }
 
-/// The hosts that the targets of one request named.
+/// The hosts that the targets of one request name.
 #[derive(Default)]
-pub struct TakenHost {
+struct NamedHosts {
     hosts: Vec<String>,
-    /// Whether one of the targets named no host.
+    /// Whether one of the targets names no host.
     local: bool,
 }
 
-impl TakenHost {
-    /// Returns the only host. Error: `INVALID_ARGUMENT` if the targets named several places.
-    pub fn one(mut self) -> Result<Option<String>> {
+impl NamedHosts {
+    /// Returns the only host. Error: `INVALID_ARGUMENT` if the targets name several places.
+    fn one(mut self) -> Result<Option<String>> {
         let Some(host) = self.hosts.pop() else { return Ok(None) };
         if self.local || self.hosts.iter().any(|other| *other != host) {
             return Err(Error::invalid(format!("a request is for one host: not all of these targets are on {host}")));

@@ -17,7 +17,7 @@ use muxtap_tmux::Lineage;
 
 use super::{
     App,
-    error::{Body, Result, Target},
+    error::{Body, PathWord, Result},
     openapi_parts::{Failures, PathQuestion},
 };
 
@@ -91,7 +91,7 @@ pub async fn answer(
     Extension(peer): Extension<Peer>,
     page: Page,
     app: App,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Body(ApprovalAnswer { answer }): Body<ApprovalAnswer>,
 ) -> Result<Json<DoneAnswer>> {
     let questions = questions(&app, &peer, page)?;

@@ -1,16 +1,15 @@
 //! Errors on the wire: the engine's, and those of requests that never reached the engine.
 
 use axum::{
-    Json,
-    body::Bytes,
+    Json, RequestExt as _,
+    body::to_bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     response::{IntoResponse, Response},
 };
+use http_body_util::LengthLimitError;
 use muxtap_api::{Error, ErrorCode, decode, wire};
 use serde::de::DeserializeOwned;
-
-use super::hosts::OnHost;
 
 /// A response, or the engine's error with its status.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -33,9 +32,9 @@ impl IntoResponse for Failure {
 }
 
 /// Returns the id after which a stream continues, if the request has one.
-pub fn last_event_id(headers: &HeaderMap) -> Result<Option<String>> {
+pub fn last_event_id(headers: &HeaderMap) -> muxtap_api::Result<Option<String>> {
     let id = headers.get(wire::LAST_EVENT_ID).map(|id| id.to_str().map(str::to_owned)).transpose();
-    id.map_err(|_| Error::invalid("Last-Event-ID: expected the id of an event").into())
+    id.map_err(|_| Error::invalid("Last-Event-ID: expected the id of an event"))
 }
 
 /// Builds the error for a path without a route.
@@ -55,17 +54,28 @@ pub struct Body<T>(pub T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self> {
-        // A page of another origin may send any other type without a preflight (CORS).
-        check_content_type(request.headers())?;
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                return Error::new(ErrorCode::ResourceLimit, "the request's body is too large");
-            }
-            Error::invalid("body: incomplete")
-        })?;
-        Ok(Self(decode::from_json("body", &bytes)?))
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
+        let (parts, body) = request.with_limited_body().into_parts();
+        read_body(&parts.headers, body).await
     }
+}
+
+/// Reads a JSON body, whose size is already limited.
+pub async fn read_body<T: DeserializeOwned>(headers: &HeaderMap, body: axum::body::Body) -> Result<Body<T>> {
+    // A page of another origin may send any other type without a preflight (CORS).
+    check_content_type(headers)?;
+    let bytes = to_bytes(body, usize::MAX).await.map_err(|error| {
+        if is_too_long(&error) {
+            return Error::new(ErrorCode::ResourceLimit, "the request's body is too large");
+        }
+        Error::invalid("body: incomplete")
+    })?;
+    Ok(Body(decode::from_json("body", &bytes)?))
+}
+
+/// Returns whether a body was cut at its limit.
+fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<LengthLimitError>())
 }
 
 /// Error: `INVALID_ARGUMENT` for a body whose content type is not JSON.
@@ -94,20 +104,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The target in a path.
-pub struct Target(pub String);
+/// The parameter of a path.
+pub struct PathWord(pub String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Target {
+impl<S: Send + Sync> FromRequestParts<S> for PathWord {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        let host = parts.extensions.get::<OnHost>().map(|OnHost(host)| format!("{host}/"));
-        let stripped = |target: String| match host.as_deref().and_then(|host| target.strip_prefix(host)) {
-            Some(rest) => rest.to_owned(),
-            None => target,
-        };
-        path.map(|Path(target)| Self(stripped(target))).map_err(|_| {
+        path.map(|Path(word)| Self(word)).map_err(|_| {
             let path = parts.uri.path();
             Error::new(ErrorCode::InvalidTarget, format!("{path}: expected percent-encoded UTF-8")).into()
         })

@@ -13,6 +13,7 @@
 mod again;
 #[cfg(feature = "daemon")]
 mod approvals;
+mod asked;
 mod capability;
 #[cfg(feature = "daemon")]
 mod devices;
@@ -243,10 +244,7 @@ fn logged_in(extensions: &axum::http::Extensions) -> Principal {
 /// ```
 pub fn router(engine: &Engine) -> Router {
     let app = App::new(engine.clone(), DaemonInfo::default());
-    engine_routes()
-        .layer(middleware::from_fn_with_state(app.clone(), hosts::route))
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .with_state(app)
+    engine_routes().layer(DefaultBodyLimit::max(BODY_BYTES)).with_state(app)
 }
 
 /// Builds the daemon's router, with every route.
@@ -263,7 +261,6 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/groups", get(snapshots::list_groups))
         .route("/v1/groups/{name}", axum::routing::put(snapshots::set_group).delete(snapshots::remove_group))
         .route("/v1/groups/{name}/input", post(snapshots::group_input))
-        .layer(middleware::from_fn_with_state(app.clone(), hosts::route))
         .route("/v1/hosts", post(hosts::add))
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))

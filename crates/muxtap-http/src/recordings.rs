@@ -13,9 +13,9 @@ use muxtap_record::{ALIS, Secrets, live::Live};
 
 use super::{
     App,
-    error::{Body, Failure, Params, Result, Target},
+    asked::Asked,
+    error::{Body, Params, PathWord, Result},
     openapi_parts::{Failures, PathPane, PathRecording},
-    server,
 };
 
 use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
@@ -40,13 +40,13 @@ pub async fn list(app: App) -> Result<Json<RecordingList>> {
     request_body = RecordRequest,
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
-pub async fn start(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<RecordRequest>,
-) -> Result<Json<RecordingInfo>> {
-    let server = server(&app, &at)?;
-    Ok(Json(app.rooms().recordings.start(&server, &request).await?))
+pub async fn start(asked: Asked<Body<RecordRequest>>) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            let server = asked.server()?;
+            Ok(Json(asked.app.rooms().recordings.start(&server, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Returns one recording.
@@ -55,7 +55,11 @@ pub async fn start(
     params(PathRecording, RecordingQuery),
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
-pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQuery>) -> Result<Json<RecordingInfo>> {
+pub async fn one(
+    app: App,
+    PathWord(id): PathWord,
+    Params(query): Params<RecordingQuery>,
+) -> Result<Json<RecordingInfo>> {
     let recordings = &app.rooms().recordings;
     if query.attach {
         // When the connection ends, this future is dropped, and the recording ends with it.
@@ -73,7 +77,7 @@ pub async fn one(app: App, Target(id): Target, Params(query): Params<RecordingQu
     params(PathRecording),
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
-pub async fn stop(app: App, Target(id): Target) -> Result<Json<RecordingInfo>> {
+pub async fn stop(app: App, PathWord(id): PathWord) -> Result<Json<RecordingInfo>> {
     Ok(Json(app.rooms().recordings.stop(&app.engine, &id).await?))
 }
 
@@ -91,39 +95,38 @@ pub async fn stop(app: App, Target(id): Target) -> Result<Json<RecordingInfo>> {
     )
 )]
 pub async fn alis(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Params(query): Params<AlisQuery>,
     permit: Option<Extension<ConnectionPermit>>,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    asked: Asked<Params<AlisQuery>>,
 ) -> Response {
-    let begin = async {
-        app.engine.authorize(Tier::Read)?;
-        let server = server(&app, &at)?;
-        let target = server.path_target(target).await?;
-        let secrets = match query.redact {
-            Some(redact) => Some(Secrets::compile(&app.engine, vec![redact]).await?),
-            None => None,
-        };
-        Ok::<_, Error>((server.pane(&target).await?, secrets))
+    asked.answer_here(|asked| async move { Ok(open(asked, permit, upgrade).await?) }).await
+}
+
+async fn open(
+    asked: Asked<Params<AlisQuery>>,
+    permit: Option<Extension<ConnectionPermit>>,
+    upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> muxtap_api::Result<Response> {
+    asked.app.engine.authorize(Tier::Read)?;
+    let (server, target) = asked.pane().await?;
+    let Asked { app, own: Params(query), .. } = asked;
+    let secrets = match query.redact {
+        Some(redact) => Some(Secrets::compile(&app.engine, vec![redact]).await?),
+        None => None,
     };
-    let (pane, secrets) = match begin.await {
-        Ok(found) => found,
-        Err(error) => return Failure::from(error).into_response(),
-    };
+    let pane = server.pane(&target).await?;
     let Ok(upgrade) = upgrade else {
         let message = format!("this route requires a WebSocket upgrade (RFC 6455) with the subprotocol {ALIS}");
         let error = Error::invalid(message);
         let mut response = (axum::http::StatusCode::UPGRADE_REQUIRED, Json(error)).into_response();
         let websocket = axum::http::HeaderValue::from_static("websocket");
         response.headers_mut().insert(axum::http::header::UPGRADE, websocket);
-        return response;
+        return Ok(response);
     };
     let upgrade = upgrade.max_message_size(SAID_BYTES).max_frame_size(SAID_BYTES);
     let upgrade = upgrade.read_buffer_size(SAID_BYTES).write_buffer_size(WRITE_BYTES);
     // A browser sends its token as another subprotocol (`guard`).
-    upgrade.protocols([ALIS, "muxtap"]).on_upgrade(async move |socket| {
+    Ok(upgrade.protocols([ALIS, "muxtap"]).on_upgrade(async move |socket| {
         let streams = app.daemon.streams.clone();
         let (writers, cut) = (streams.writers.clone(), app.cut());
         let session = async move {
@@ -139,7 +142,7 @@ pub async fn alis(
             }
         };
         streams.open.spawn_on(session, &writers);
-    })
+    }))
 }
 
 /// The longest message of a player, in bytes: it needs to send nothing.

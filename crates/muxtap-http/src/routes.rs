@@ -3,46 +3,42 @@
 use axum::{Extension, Json, response::Response};
 use muxtap_base::{descriptors, files::ReadFile, metrics as counted};
 use muxtap_engine::Server;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::{
     App,
     again::Again,
-    error::{Body, Params, Result, Target},
+    asked::Asked,
+    error::{Body, Params, Result},
     hosts::everywhere,
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
-    server, text,
+    text,
 };
 
 use muxtap_api::{
     AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, ConfigFile, CreatedAnswer, DoneAnswer, EnvironmentAnswer,
-    EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery,
-    NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest,
-    ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList,
-    WaitRequest, WindowList,
+    Fields, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListAllQuery, ListQuery,
+    NewSessionRequest, NewWindowRequest, Operation, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
+    RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer,
+    WaitList, WaitRequest, WindowList,
 };
 use muxtap_net::{OutOfDescriptors, Peer};
 
 type Answer<T> = Result<Json<T>>;
 
 /// The timeout of a request for a wait's result.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitResultQuery {
     /// How long to wait for the wait's end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
 }
 
+impl Fields for WaitResultQuery {}
+
 /// The response of a request that has no other result.
 const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
-
-/// Returns the tmux server and the pane that a path names.
-async fn pane_at(app: &App, at: &ServerQuery, target: String) -> Result<(Server, String)> {
-    let server = server(app, at)?;
-    let target = server.path_target(target).await?;
-    Ok((server, target))
-}
 
 /// Reports that the daemon is alive.
 #[utoipa::path(
@@ -146,19 +142,18 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
 /// Lists sessions.
 #[utoipa::path(
     get, path = "/v1/sessions", tag = "sessions",
-    params(ServerQuery, ListQuery, EverywhereQuery),
+    params(ServerQuery, ListAllQuery),
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
-pub async fn list_sessions(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Params(list): Params<ListQuery>,
-    Params(all): Params<EverywhereQuery>,
-) -> Answer<SessionList> {
-    let targets = &list.items();
-    let within = |server: Server| async move { server.sessions_within(targets).await };
-    let (sessions, unreachable) = everywhere(&app, &at, all, ("sessions", targets), within).await?;
-    Ok(Json(SessionList { sessions, unreachable }))
+pub async fn list_sessions(asked: Asked<Params<ListAllQuery>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            let targets = &asked.own.0.items();
+            let within = |server: Server| async move { server.sessions_within(targets).await };
+            let (sessions, unreachable) = everywhere(&asked, ("sessions", targets), within).await?;
+            Ok(Json(SessionList { sessions, unreachable }))
+        })
+        .await
 }
 
 /// Returns one session.
@@ -167,8 +162,10 @@ pub async fn list_sessions(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "The answer", body = SessionInfo), Failures)
 )]
-pub async fn get_session(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<SessionInfo> {
-    Ok(Json(server(&app, &at)?.session_info(&target).await?))
+pub async fn get_session(asked: Asked) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move { Ok(Json(asked.server()?.session_info(&asked.target).await?)) })
+        .await
 }
 
 /// Creates a session.
@@ -178,12 +175,13 @@ pub async fn get_session(app: App, Target(target): Target, Params(at): Params<Se
     request_body = NewSessionRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
-pub async fn new_session(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<NewSessionRequest>,
-) -> Answer<CreatedAnswer> {
-    Ok(Json(server(&app, &at)?.create_session(&request).await?))
+pub async fn new_session(asked: Asked<Body<NewSessionRequest>>) -> Response {
+    asked
+        .answer(
+            Operation::NewSession,
+            |asked| async move { Ok(Json(asked.server()?.create_session(&asked.own.0).await?)) },
+        )
+        .await
 }
 
 /// Renames a session.
@@ -193,14 +191,13 @@ pub async fn new_session(
     request_body = PatchRequest,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn patch_session(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Body(patch): Body<PatchRequest>,
-) -> Answer<DoneAnswer> {
-    server(&app, &at)?.patch_session(&target, &patch).await?;
-    Ok(DONE)
+pub async fn patch_session(asked: Asked<Body<PatchRequest>>) -> Response {
+    asked
+        .answer(Operation::ChangeSession, |asked| async move {
+            asked.server()?.patch_session(&asked.target, &asked.own.0).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Ends a session.
@@ -209,27 +206,30 @@ pub async fn patch_session(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_session(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    server(&app, &at)?.kill_session(&target).await?;
-    Ok(DONE)
+pub async fn kill_session(asked: Asked) -> Response {
+    asked
+        .answer(Operation::KillSession, |asked| async move {
+            asked.server()?.kill_session(&asked.target).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Lists windows.
 #[utoipa::path(
     get, path = "/v1/windows", tag = "windows",
-    params(ServerQuery, ListQuery, EverywhereQuery),
+    params(ServerQuery, ListAllQuery),
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
-pub async fn list_windows(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Params(list): Params<ListQuery>,
-    Params(all): Params<EverywhereQuery>,
-) -> Answer<WindowList> {
-    let targets = &list.items();
-    let within = |server: Server| async move { server.windows_within(targets).await };
-    let (windows, unreachable) = everywhere(&app, &at, all, ("windows", targets), within).await?;
-    Ok(Json(WindowList { windows, unreachable }))
+pub async fn list_windows(asked: Asked<Params<ListAllQuery>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            let targets = &asked.own.0.items();
+            let within = |server: Server| async move { server.windows_within(targets).await };
+            let (windows, unreachable) = everywhere(&asked, ("windows", targets), within).await?;
+            Ok(Json(WindowList { windows, unreachable }))
+        })
+        .await
 }
 
 /// Creates a window.
@@ -239,12 +239,13 @@ pub async fn list_windows(
     request_body = NewWindowRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
-pub async fn new_window(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<NewWindowRequest>,
-) -> Answer<CreatedAnswer> {
-    Ok(Json(server(&app, &at)?.create_window(&request).await?))
+pub async fn new_window(asked: Asked<Body<NewWindowRequest>>) -> Response {
+    asked
+        .answer(
+            Operation::NewWindow,
+            |asked| async move { Ok(Json(asked.server()?.create_window(&asked.own.0).await?)) },
+        )
+        .await
 }
 
 /// Renames, resizes, arranges or selects a window.
@@ -254,14 +255,13 @@ pub async fn new_window(
     request_body = PatchRequest,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn patch_window(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Body(patch): Body<PatchRequest>,
-) -> Answer<DoneAnswer> {
-    server(&app, &at)?.patch_window(&target, &patch).await?;
-    Ok(DONE)
+pub async fn patch_window(asked: Asked<Body<PatchRequest>>) -> Response {
+    asked
+        .answer(Operation::ChangeWindow, |asked| async move {
+            asked.server()?.patch_window(&asked.target, &asked.own.0).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Ends a window.
@@ -270,9 +270,13 @@ pub async fn patch_window(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    server(&app, &at)?.kill_window(&target).await?;
-    Ok(DONE)
+pub async fn kill_window(asked: Asked) -> Response {
+    asked
+        .answer(Operation::KillWindow, |asked| async move {
+            asked.server()?.kill_window(&asked.target).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Expands a format for each session, window or pane.
@@ -281,12 +285,12 @@ pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<Se
     params(ServerQuery, FormatListQuery),
     responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
 )]
-pub async fn format_list(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Params(query): Params<FormatListQuery>,
-) -> Answer<FormatAnswer> {
-    Ok(Json(FormatAnswer { lines: server(&app, &at)?.format_list(&query).await? }))
+pub async fn format_list(asked: Asked<Params<FormatListQuery>>) -> Response {
+    asked
+        .answer(Operation::Format, |asked| async move {
+            Ok(Json(FormatAnswer { lines: asked.server()?.format_list(&asked.own.0).await? }))
+        })
+        .await
 }
 
 /// Expands a format for a pane.
@@ -295,32 +299,30 @@ pub async fn format_list(
     params(PathPane, ServerQuery, FormatQuery),
     responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
 )]
-pub async fn format(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Params(query): Params<FormatQuery>,
-) -> Answer<FormatAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    Ok(Json(FormatAnswer { lines: server.format(&target, &query.format).await? }))
+pub async fn format(asked: Asked<Params<FormatQuery>>) -> Response {
+    asked
+        .answer(Operation::Format, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            Ok(Json(FormatAnswer { lines: server.format(&target, &asked.own.0.format).await? }))
+        })
+        .await
 }
 
 /// Lists panes.
 #[utoipa::path(
     get, path = "/v1/panes", tag = "panes",
-    params(ServerQuery, ListQuery, EverywhereQuery),
+    params(ServerQuery, ListAllQuery),
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
-pub async fn list_panes(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Params(list): Params<ListQuery>,
-    Params(all): Params<EverywhereQuery>,
-) -> Answer<PaneList> {
-    let targets = &list.items();
-    let within = |server: Server| async move { server.panes_within(targets).await };
-    let (panes, unreachable) = everywhere(&app, &at, all, ("panes", targets), within).await?;
-    Ok(Json(PaneList { panes, unreachable }))
+pub async fn list_panes(asked: Asked<Params<ListAllQuery>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            let targets = &asked.own.0.items();
+            let within = |server: Server| async move { server.panes_within(targets).await };
+            let (panes, unreachable) = everywhere(&asked, ("panes", targets), within).await?;
+            Ok(Json(PaneList { panes, unreachable }))
+        })
+        .await
 }
 
 /// Splits a pane.
@@ -330,12 +332,13 @@ pub async fn list_panes(
     request_body = SplitRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
-pub async fn split(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<SplitRequest>,
-) -> Answer<CreatedAnswer> {
-    Ok(Json(server(&app, &at)?.create_split(&request).await?))
+pub async fn split(asked: Asked<Body<SplitRequest>>) -> Response {
+    asked
+        .answer(
+            Operation::SplitWindow,
+            |asked| async move { Ok(Json(asked.server()?.create_split(&asked.own.0).await?)) },
+        )
+        .await
 }
 
 /// Retitles, resizes, selects, zooms or respawns a pane, or leaves its mode.
@@ -345,15 +348,15 @@ pub async fn split(
     request_body = PatchRequest,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn patch_pane(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Body(patch): Body<PatchRequest>,
-) -> Answer<DoneAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    server.patch_pane(&target, &patch).await?;
-    Ok(DONE)
+pub async fn patch_pane(asked: Asked<Body<PatchRequest>>) -> Response {
+    let operation = Operation::of_pane_patch(&asked.own.0);
+    asked
+        .answer(operation, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            server.patch_pane(&target, &asked.own.0).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Ends a pane.
@@ -362,10 +365,14 @@ pub async fn patch_pane(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    server.kill_pane(&target).await?;
-    Ok(DONE)
+pub async fn kill_pane(asked: Asked) -> Response {
+    asked
+        .answer(Operation::KillPane, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            server.kill_pane(&target).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Captures a pane: the output of `tmux capture-pane -p`.
@@ -374,14 +381,13 @@ pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<Serv
     params(PathPane, ServerQuery, CaptureRequest),
     responses((status = 200, description = "The answer", body = CaptureAnswer), Failures)
 )]
-pub async fn capture(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Params(request): Params<CaptureRequest>,
-) -> Answer<CaptureAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    Ok(Json(server.capture(&target, &request).await?))
+pub async fn capture(asked: Asked<Params<CaptureRequest>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            Ok(Json(server.capture(&target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Reads a pane's output since a point.
@@ -390,14 +396,13 @@ pub async fn capture(
     params(PathPane, ServerQuery, ReadRequest),
     responses((status = 200, description = "The answer", body = ReadAnswer), Failures)
 )]
-pub async fn output(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Params(request): Params<ReadRequest>,
-) -> Answer<ReadAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    Ok(Json(server.read(&target, &request).await?))
+pub async fn output(asked: Asked<Params<ReadRequest>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            Ok(Json(server.read(&target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Types into a pane.
@@ -407,14 +412,13 @@ pub async fn output(
     request_body = InputRequest,
     responses((status = 200, description = "The answer", body = InputAnswer), Failures)
 )]
-pub async fn input(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<InputRequest>,
-) -> Answer<InputAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    Ok(Json(server.input(&target, &request).await?))
+pub async fn input(asked: Asked<Body<InputRequest>>) -> Response {
+    asked
+        .answer(Operation::Input, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            Ok(Json(server.input(&target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Runs a command in a pane's idle shell.
@@ -424,14 +428,13 @@ pub async fn input(
     request_body = RunRequest,
     responses((status = 200, description = "The answer", body = RunAnswer), Failures)
 )]
-pub async fn run(
-    app: App,
-    Target(target): Target,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<RunRequest>,
-) -> Answer<RunAnswer> {
-    let (server, target) = pane_at(&app, &at, target).await?;
-    Ok(Json(server.run(&target, &request).await?))
+pub async fn run(asked: Asked<Body<RunRequest>>) -> Response {
+    asked
+        .answer(Operation::Run, |asked| async move {
+            let (server, target) = asked.pane().await?;
+            Ok(Json(server.run(&target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Lists the open waits.
@@ -439,9 +442,13 @@ pub async fn run(
     get, path = "/v1/waits", tag = "waits",
     responses((status = 200, description = "The answer", body = WaitList), Failures)
 )]
-pub async fn list_waits(app: App) -> Answer<WaitList> {
-    app.engine.authorize(Tier::Read)?;
-    Ok(Json(WaitList { waits: app.engine.waits() }))
+pub async fn list_waits(asked: Asked) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            asked.app.engine.authorize(Tier::Read)?;
+            Ok(Json(WaitList { waits: asked.app.engine.waits() }))
+        })
+        .await
 }
 
 /// Waits for conditions on panes.
@@ -457,13 +464,13 @@ pub async fn list_waits(app: App) -> Answer<WaitList> {
     request_body = WaitRequest,
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait(
-    app: App,
-    again: Again,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<WaitRequest>,
-) -> Answer<WaitAnswer> {
-    Ok(Json(server(&app, &at)?.await_again(&request, again.id()?, again.hold).await?))
+pub async fn wait(asked: Asked<Body<WaitRequest>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            let again = Again::of(&asked.parts.headers)?;
+            Ok(Json(asked.server()?.await_again(&asked.own.0, again.id()?, again.hold).await?))
+        })
+        .await
 }
 
 /// Returns a wait's state or result.
@@ -472,8 +479,12 @@ pub async fn wait(
     params(PathWait, WaitResultQuery),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<WaitResultQuery>) -> Answer<WaitAnswer> {
-    Ok(Json(app.engine.wait_result(&id, look.timeout_ms).await?))
+pub async fn wait_result(asked: Asked<Params<WaitResultQuery>>) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move {
+            Ok(Json(asked.app.engine.wait_result(&asked.target, asked.own.0.timeout_ms).await?))
+        })
+        .await
 }
 
 /// Cancels a wait.
@@ -482,8 +493,10 @@ pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<Wait
     params(PathWait),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
-    Ok(Json(app.engine.cancel_wait(&id).await?))
+pub async fn cancel_wait(asked: Asked) -> Response {
+    asked
+        .answer(Operation::Look, |asked| async move { Ok(Json(asked.app.engine.cancel_wait(&asked.target).await?)) })
+        .await
 }
 
 /// Lists the coding agents in panes.
@@ -492,6 +505,11 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     params(ServerQuery, ListQuery),
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]
-pub async fn agents(app: App, Params(at): Params<ServerQuery>, Params(list): Params<ListQuery>) -> Answer<AgentList> {
-    Ok(Json(server(&app, &at)?.agents_within(&list.items()).await?))
+pub async fn agents(asked: Asked<Params<ListQuery>>) -> Response {
+    asked
+        .answer(
+            Operation::Look,
+            |asked| async move { Ok(Json(asked.server()?.agents_within(&asked.own.0.items()).await?)) },
+        )
+        .await
 }

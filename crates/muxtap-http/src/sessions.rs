@@ -17,7 +17,7 @@ use utoipa::OpenApi;
 
 use super::{
     App,
-    error::{Body, Failure, Params, Result, Target, last_event_id},
+    error::{Body, Failure, Params, PathWord, Result, last_event_id},
     openapi_parts::{Failures, PathAgentQuestion, PathAgentSession},
     server,
 };
@@ -70,7 +70,7 @@ pub async fn create(
     params(PathAgentSession),
     responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
 )]
-pub async fn one(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>> {
+pub async fn one(app: App, PathWord(id): PathWord) -> Result<Json<AgentSessionInfo>> {
     Ok(Json(sessions(&app).get(&app.engine, &id)?))
 }
 
@@ -80,7 +80,7 @@ pub async fn one(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>>
     params(PathAgentSession),
     responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
 )]
-pub async fn kill(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>> {
+pub async fn kill(app: App, PathWord(id): PathWord) -> Result<Json<AgentSessionInfo>> {
     Ok(Json(sessions(&app).kill(&app.engine, &id).await?))
 }
 
@@ -91,7 +91,11 @@ pub async fn kill(app: App, Target(id): Target) -> Result<Json<AgentSessionInfo>
     request_body = PromptRequest,
     responses((status = 200, description = "The answer", body = PromptAnswer), Failures)
 )]
-pub async fn prompt(app: App, Target(id): Target, Body(request): Body<PromptRequest>) -> Result<Json<PromptAnswer>> {
+pub async fn prompt(
+    app: App,
+    PathWord(id): PathWord,
+    Body(request): Body<PromptRequest>,
+) -> Result<Json<PromptAnswer>> {
     Ok(Json(sessions(&app).prompt(&app.engine, &id, request).await?))
 }
 
@@ -101,7 +105,7 @@ pub async fn prompt(app: App, Target(id): Target, Body(request): Body<PromptRequ
     params(PathAgentSession),
     responses((status = 200, description = "The answer", body = PromptAnswer), Failures)
 )]
-pub async fn interrupt(app: App, Target(id): Target) -> Result<Json<PromptAnswer>> {
+pub async fn interrupt(app: App, PathWord(id): PathWord) -> Result<Json<PromptAnswer>> {
     Ok(Json(sessions(&app).interrupt(&app.engine, &id)?))
 }
 
@@ -113,7 +117,7 @@ pub async fn interrupt(app: App, Target(id): Target) -> Result<Json<PromptAnswer
 )]
 pub async fn events(
     app: App,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Params(query): Params<AgentEventsQuery>,
 ) -> Result<Json<AgentEventsAnswer>> {
     Ok(Json(sessions(&app).events(&app.engine, &id, &query).await?))
@@ -138,7 +142,7 @@ pub async fn events(
 )]
 pub async fn stream(
     app: App,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Params(query): Params<AgentEventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response> {
@@ -177,7 +181,7 @@ async fn next(reader: &mut EventReader, stopping: impl Future<Output = ()>) -> O
 )]
 pub async fn wait(
     app: App,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Body(request): Body<AgentWaitRequest>,
 ) -> Result<Json<AgentWaitAnswer>> {
     Ok(Json(sessions(&app).wait(&app.engine, &id, &request).await?))
@@ -189,7 +193,7 @@ pub async fn wait(
     params(PathAgentSession),
     responses((status = 200, description = "The answer", body = AgentQuestionList), Failures)
 )]
-pub async fn questions(app: App, Target(id): Target) -> Result<Json<AgentQuestionList>> {
+pub async fn questions(app: App, PathWord(id): PathWord) -> Result<Json<AgentQuestionList>> {
     Ok(Json(AgentQuestionList { questions: sessions(&app).questions(&app.engine, &id)? }))
 }
 

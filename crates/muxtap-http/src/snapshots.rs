@@ -1,6 +1,6 @@
 //! Snapshots, layouts and groups (`docs/snapshots.md`).
 
-use axum::Json;
+use axum::{Json, response::Response};
 use muxtap_snapshot::{
     Store,
     answers::{
@@ -13,9 +13,9 @@ use muxtap_snapshot::{
 
 use super::{
     App,
-    error::{Body, Params, Result, Target},
+    asked::Asked,
+    error::{Body, Params, PathWord, Result},
     openapi_parts::{Failures, PathName},
-    server,
 };
 
 use muxtap_api::{DoneAnswer, Error, InputRequest, ServerQuery, Tier};
@@ -47,9 +47,13 @@ pub async fn list(app: App) -> Answer<SnapshotList> {
     request_body = SaveRequest,
     responses((status = 200, description = "The answer", body = SavedAnswer), Failures)
 )]
-pub async fn save(app: App, Params(at): Params<ServerQuery>, Body(request): Body<SaveRequest>) -> Answer<SavedAnswer> {
-    let store = store(&app, Tier::Create)?;
-    Ok(Json(store.save(&server(&app, &at)?, &request).await?))
+pub async fn save(asked: Asked<Body<SaveRequest>>) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            let store = store(&asked.app, Tier::Create)?;
+            Ok(Json(store.save(&asked.server()?, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Returns a snapshot's file: tmuxp's format, with more under the key `muxtap`.
@@ -58,7 +62,7 @@ pub async fn save(app: App, Params(at): Params<ServerQuery>, Body(request): Body
     params(PathName, ShowQuery),
     responses((status = 200, description = "The file", body = Object), Failures)
 )]
-pub async fn show(app: App, Target(name): Target, Params(query): Params<ShowQuery>) -> Answer<serde_json::Value> {
+pub async fn show(app: App, PathWord(name): PathWord, Params(query): Params<ShowQuery>) -> Answer<serde_json::Value> {
     Ok(Json(store(&app, Tier::Read)?.show(&name, &query).await?))
 }
 
@@ -69,7 +73,7 @@ pub async fn show(app: App, Target(name): Target, Params(query): Params<ShowQuer
     request_body = ImportRequest,
     responses((status = 200, description = "The answer", body = SavedAnswer), Failures)
 )]
-pub async fn import(app: App, Target(name): Target, Body(request): Body<ImportRequest>) -> Answer<SavedAnswer> {
+pub async fn import(app: App, PathWord(name): PathWord, Body(request): Body<ImportRequest>) -> Answer<SavedAnswer> {
     Ok(Json(store(&app, Tier::Create)?.import(&name, &request).await?))
 }
 
@@ -79,7 +83,7 @@ pub async fn import(app: App, Target(name): Target, Body(request): Body<ImportRe
     params(PathName),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn remove(app: App, Target(name): Target) -> Answer<DoneAnswer> {
+pub async fn remove(app: App, PathWord(name): PathWord) -> Answer<DoneAnswer> {
     store(&app, Tier::Create)?.forget(&name).await?;
     Ok(DONE)
 }
@@ -91,14 +95,13 @@ pub async fn remove(app: App, Target(name): Target) -> Answer<DoneAnswer> {
     request_body = RestoreRequest,
     responses((status = 200, description = "The answer", body = RestoreAnswer), Failures)
 )]
-pub async fn restore(
-    app: App,
-    Target(name): Target,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<RestoreRequest>,
-) -> Answer<RestoreAnswer> {
-    let store = store(&app, Tier::Create)?;
-    Ok(Json(store.restore(&server(&app, &at)?, &name, &request).await?))
+pub async fn restore(asked: Asked<Body<RestoreRequest>>) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            let store = store(&asked.app, Tier::Create)?;
+            Ok(Json(store.restore(&asked.server()?, &asked.target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Compares a snapshot with another one, or with the current state.
@@ -107,14 +110,13 @@ pub async fn restore(
     params(PathName, DiffQuery, ServerQuery),
     responses((status = 200, description = "The answer", body = DiffAnswer), Failures)
 )]
-pub async fn diff(
-    app: App,
-    Target(name): Target,
-    Params(query): Params<DiffQuery>,
-    Params(at): Params<ServerQuery>,
-) -> Answer<DiffAnswer> {
-    let store = store(&app, Tier::Read)?;
-    Ok(Json(store.diff(&server(&app, &at)?, &name, &query).await?))
+pub async fn diff(asked: Asked<Params<DiffQuery>>) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            let store = store(&asked.app, Tier::Read)?;
+            Ok(Json(store.diff(&asked.server()?, &asked.target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Lists the layouts.
@@ -133,13 +135,13 @@ pub async fn list_layouts(app: App) -> Answer<LayoutList> {
     request_body = LayoutRequest,
     responses((status = 200, description = "The answer", body = LayoutAnswer), Failures)
 )]
-pub async fn save_layout(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<LayoutRequest>,
-) -> Answer<LayoutAnswer> {
-    let store = store(&app, Tier::Create)?;
-    Ok(Json(layouts::save(&store, &server(&app, &at)?, &request).await?))
+pub async fn save_layout(asked: Asked<Body<LayoutRequest>>) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            let store = store(&asked.app, Tier::Create)?;
+            Ok(Json(layouts::save(&store, &asked.server()?, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Removes a layout.
@@ -148,7 +150,7 @@ pub async fn save_layout(
     params(PathName),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn remove_layout(app: App, Target(name): Target) -> Answer<DoneAnswer> {
+pub async fn remove_layout(app: App, PathWord(name): PathWord) -> Answer<DoneAnswer> {
     layouts::remove(&store(&app, Tier::Create)?, &name).await?;
     Ok(DONE)
 }
@@ -160,14 +162,13 @@ pub async fn remove_layout(app: App, Target(name): Target) -> Answer<DoneAnswer>
     request_body = LayoutRestoreRequest,
     responses((status = 200, description = "The answer", body = LayoutAnswer), Failures)
 )]
-pub async fn restore_layout(
-    app: App,
-    Target(name): Target,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<LayoutRestoreRequest>,
-) -> Answer<LayoutAnswer> {
-    let store = store(&app, Tier::Create)?;
-    Ok(Json(layouts::restore(&store, &server(&app, &at)?, &name, &request).await?))
+pub async fn restore_layout(asked: Asked<Body<LayoutRestoreRequest>>) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            let store = store(&asked.app, Tier::Create)?;
+            Ok(Json(layouts::restore(&store, &asked.server()?, &asked.target, &asked.own.0).await?))
+        })
+        .await
 }
 
 /// Lists the groups of panes of a server.
@@ -176,8 +177,8 @@ pub async fn restore_layout(
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = GroupList), Failures)
 )]
-pub async fn list_groups(app: App, Params(at): Params<ServerQuery>) -> Answer<GroupList> {
-    Ok(Json(groups::list(&server(&app, &at)?).await?))
+pub async fn list_groups(asked: Asked) -> Response {
+    asked.answer_here(|asked| async move { Ok(Json(groups::list(&asked.server()?).await?)) }).await
 }
 
 /// Sets the panes of a group.
@@ -187,13 +188,10 @@ pub async fn list_groups(app: App, Params(at): Params<ServerQuery>) -> Answer<Gr
     request_body = GroupRequest,
     responses((status = 200, description = "The answer", body = GroupAnswer), Failures)
 )]
-pub async fn set_group(
-    app: App,
-    Target(name): Target,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<GroupRequest>,
-) -> Answer<GroupAnswer> {
-    Ok(Json(groups::set(&server(&app, &at)?, &name, &request).await?))
+pub async fn set_group(asked: Asked<Body<GroupRequest>>) -> Response {
+    asked
+        .answer_here(|asked| async move { Ok(Json(groups::set(&asked.server()?, &asked.target, &asked.own.0).await?)) })
+        .await
 }
 
 /// Removes a group; its panes stay.
@@ -202,9 +200,13 @@ pub async fn set_group(
     params(PathName, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn remove_group(app: App, Target(name): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    groups::remove(&server(&app, &at)?, &name).await?;
-    Ok(DONE)
+pub async fn remove_group(asked: Asked) -> Response {
+    asked
+        .answer_here(|asked| async move {
+            groups::remove(&asked.server()?, &asked.target).await?;
+            Ok(DONE)
+        })
+        .await
 }
 
 /// Types into all panes of a group.
@@ -214,11 +216,10 @@ pub async fn remove_group(app: App, Target(name): Target, Params(at): Params<Ser
     request_body = InputRequest,
     responses((status = 200, description = "Each pane took it", body = GroupInputAnswer), Failures)
 )]
-pub async fn group_input(
-    app: App,
-    Target(name): Target,
-    Params(at): Params<ServerQuery>,
-    Body(request): Body<InputRequest>,
-) -> Answer<GroupInputAnswer> {
-    Ok(Json(groups::input(&server(&app, &at)?, &name, &request).await?))
+pub async fn group_input(asked: Asked<Body<InputRequest>>) -> Response {
+    asked
+        .answer_here(
+            |asked| async move { Ok(Json(groups::input(&asked.server()?, &asked.target, &asked.own.0).await?)) },
+        )
+        .await
 }

@@ -5,10 +5,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use muxtap_api::{Error, EventKind, ReadFormat, Result, ScreenFormat, decode};
+use muxtap_api::{Error, EventKind, Operation, ReadFormat, Result, ScreenFormat, decode};
 use rmcp::model::JsonObject;
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{DeserializeOwned, SeqAccess, Visitor},
 };
 use serde_json::Value;
@@ -47,7 +47,7 @@ pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::re
 }
 
 /// Arguments of `list`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct List {
     /// Default panes
@@ -64,7 +64,7 @@ pub struct List {
 }
 
 /// What to list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ListKind {
     /// Sessions.
@@ -79,7 +79,7 @@ pub enum ListKind {
 }
 
 /// Arguments of `capture_pane`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Capture {
@@ -115,7 +115,7 @@ pub struct Capture {
 }
 
 /// Arguments of `read_since`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Read {
     /// A pane
@@ -143,7 +143,7 @@ pub struct Read {
 }
 
 /// Arguments of `wait_for`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
 #[allow(clippy::struct_excessive_bools)]
@@ -196,7 +196,7 @@ pub struct Wait {
 }
 
 /// Arguments of `run`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// A pane with an idle shell
@@ -224,7 +224,7 @@ pub struct Run {
 }
 
 /// Arguments of `send_keys`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Send {
     /// A pane
@@ -256,7 +256,7 @@ pub struct Send {
 }
 
 /// Arguments of `create`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Create {
@@ -318,6 +318,15 @@ pub struct Create {
 }
 
 impl Create {
+    /// Returns the operation of the call.
+    pub(super) const fn operation(&self) -> Operation {
+        match self.what {
+            CreateKind::Session => Operation::NewSession,
+            CreateKind::Window => Operation::NewWindow,
+            CreateKind::Pane => Operation::SplitWindow,
+        }
+    }
+
     /// Error: `INVALID_ARGUMENT` for an argument that this kind does not take.
     pub(super) fn check(&self) -> Result<()> {
         use CreateKind::{Pane, Session, Window};
@@ -343,7 +352,7 @@ impl Create {
 }
 
 /// What to create.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CreateKind {
     /// A session.
@@ -356,7 +365,7 @@ pub enum CreateKind {
 }
 
 /// Arguments of `kill`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
     /// %3 a pane, @1 or session:window a window, $0 or a name a session
@@ -371,7 +380,7 @@ pub struct Kill {
 }
 
 /// What to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetKind {
     /// A pane.
@@ -383,7 +392,7 @@ pub enum TargetKind {
 }
 
 /// Arguments of `change`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Change {
@@ -430,8 +439,15 @@ pub struct Change {
     pub server: Option<String>,
 }
 
+impl Change {
+    /// Returns the operation of the call.
+    pub(super) const fn operation(&self) -> Operation {
+        if self.kill { Operation::Respawn { kill: true } } else { Operation::ChangePane }
+    }
+}
+
 /// Arguments of `search`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// Regex, line by line
@@ -450,7 +466,7 @@ pub struct Search {
 }
 
 /// Arguments of `watch`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
     /// Only these; names may contain *

@@ -17,6 +17,7 @@ mod snapshot;
 pub mod supervisor_only;
 mod supervisor_tool;
 mod there;
+mod tool_call;
 mod tools;
 mod truncate;
 mod wait;

@@ -3,19 +3,19 @@
 use std::sync::LazyLock;
 
 use muxtap_api::{Error, RecordFormat, RecordRequest, RecordingInfo, Result, Tier};
-use rmcp::model::{JsonObject, Tool};
+use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     CallContext,
-    args::{one_or_many, parse},
+    args::one_or_many,
     output::ToolOutput,
     tools::{Effect, tool},
 };
 
 /// Arguments of `record`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Default list
@@ -48,7 +48,7 @@ pub struct Record {
 }
 
 /// Actions of `record`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordAction {
     /// Begins a recording.
@@ -77,8 +77,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 });
 
 /// Calls the tool.
-pub async fn record(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: Record = parse(arguments)?;
+pub async fn record(call: &CallContext, args: Record) -> Result<ToolOutput> {
     let recordings = &call.rooms.recordings;
     let needs = |field: &str, given: Option<String>| {
         given.ok_or_else(|| Error::invalid(format!("{field}: missing; this action requires it")))

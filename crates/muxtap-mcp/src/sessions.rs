@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock, time::Duration
 
 use muxtap_base::plain;
 use muxtap_sessions::AgentSessions;
-use rmcp::model::{JsonObject, Tool};
+use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     CallContext, ElicitationOutcome,
-    args::{one_or_many, parse},
+    args::one_or_many,
     output::ToolOutput,
     tools::{Effect, tool},
 };
@@ -28,7 +28,7 @@ const MAX_CHARS: usize = 20_000;
 const MOST_EVENTS: u64 = 1024;
 
 /// Arguments of `agent_session`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSessionArguments {
     /// Default list
@@ -67,7 +67,7 @@ pub struct AgentSessionArguments {
 }
 
 /// Actions of `agent_session`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentSessionAction {
     /// Starts an agent.
@@ -122,8 +122,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 });
 
 /// Calls the tool.
-pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: AgentSessionArguments = parse(arguments)?;
+pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<ToolOutput> {
     let sessions = &call.rooms.sessions;
     let needs = |field: &str, given: &Option<String>| {
         given.clone().ok_or_else(|| Error::invalid(format!("{field}: missing; this action requires it")))

@@ -9,18 +9,11 @@ use muxtap_snapshot::{
     },
     groups, layouts,
 };
-use rmcp::model::JsonObject;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    CallContext,
-    args::{one_or_many, parse},
-    output::ToolOutput,
-    tools::hex_shown,
-    truncate::truncate_middle,
-};
+use super::{CallContext, args::one_or_many, output::ToolOutput, tools::hex_shown, truncate::truncate_middle};
 
 use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 
@@ -28,7 +21,7 @@ use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 pub const NAME: &str = "snapshot";
 
 /// Actions of `snapshot`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Save sessions.
@@ -64,7 +57,7 @@ pub enum Action {
 }
 
 /// Arguments of `snapshot`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Snapshot {
@@ -131,8 +124,7 @@ pub struct SnapshotOutput {
 }
 
 /// Calls the tool.
-pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: Snapshot = parse(arguments)?;
+pub async fn call(call: &CallContext, args: Snapshot) -> Result<ToolOutput> {
     let store = || {
         let none = || Error::internal("the daemon has no snapshot directory; this is a bug in muxtap");
         call.rooms.snapshots.clone().ok_or_else(none)

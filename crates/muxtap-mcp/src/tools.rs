@@ -3,34 +3,28 @@
 use std::sync::{Arc, LazyLock};
 
 use muxtap_base::plain;
-use muxtap_engine::{
-    Server, SessionPart, Target, check_keys,
-    elsewhere::{default_server, is_on},
-    unhex,
-};
+use muxtap_engine::{Server, SessionPart, Target, check_keys, elsewhere::default_server, unhex};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
-use super::there;
 use super::{
-    CallContext,
-    args::{self, parse},
-    capability,
+    CallContext, args, capability,
     output::{
         CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
         matching_lines, name_ids_of_items,
     },
-    schema, snapshot,
+    schema, snapshot, there,
+    tool_call::ToolCall,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
 };
 
 use muxtap_api::{
     CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, HostInfo, InputRequest, NewSessionRequest,
-    NewWindowRequest, Operation, PatchRequest, ReadFormat, ReadRequest, RespawnRequest, Result, RunRequest,
-    SpawnRequest, SplitRequest, Tier, ToolSet, WaitAnswer,
+    NewWindowRequest, PatchRequest, ReadFormat, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest,
+    SplitRequest, Tier, ToolSet, WaitAnswer,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -132,65 +126,26 @@ static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 });
 
 /// Calls a tool. `None` if the tool does not exist.
-pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> Option<Result<ToolOutput>> {
-    if name == capability::NAME {
-        // Its panes are those of its own sandbox, whatever they are named.
-        return call_here(call, name, arguments).await;
-    }
-    let host = match call.engine.take_host(&mut arguments) {
-        Ok(host) => host,
-        Err(error) => return Some(Err(error)),
+pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
+    Some(match ToolCall::parse(name, arguments)? {
+        Ok(asked) => answer(call, name, asked).await,
+        Err(error) => Err(error),
+    })
+}
+
+/// Answers a call: by the muxtap of the host that it names, if that host has one, else here.
+async fn answer(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
+    let Some(host) = asked.place(call)? else { return asked.perform(call).await };
+    let output = match there::call(call, &host, name, &mut asked).await? {
+        Some(output) => output,
+        None => asked.perform(call).await?,
     };
-    if let Some(host) = &host {
-        let named = arguments.get("server").and_then(Value::as_str);
-        if !named.is_some_and(|server| is_on(server.as_ref(), host)) {
-            arguments.insert("server".into(), default_server(host).into());
-        }
-    }
-    let host = host.or_else(|| Some(arguments.get("server")?.as_str()?.split_once('/')?.0.to_owned()));
-    let host = host.or_else(|| there::take_from_id(call, &mut arguments));
-    let host = host.filter(|host| !host.is_empty());
-    if let Some(host) = &host {
-        match there::call(call, host, name, &arguments).await {
-            Ok(None) => {}
-            Ok(Some(output)) => return Some(Ok(output.on_host(host))),
-            Err(error) => return Some(Err(error)),
-        }
-    }
-    let answer = call_here(call, name, arguments).await?;
-    Some(match host {
-        Some(host) => answer.map(|output| output.on_host(&host)),
-        None => answer,
-    })
+    Ok(output.on_host(&host))
 }
 
-/// Calls a tool whose targets no longer name a host.
-async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
-    Some(match name {
-        "list" => list(call, arguments).await,
-        "capture_pane" => capture(call, arguments).await,
-        "read_since" => read(call, arguments).await,
-        "wait_for" => super::wait::wait(call, arguments).await,
-        "run" => run(call, arguments).await,
-        "send_keys" => send(call, arguments).await,
-        "create" => create(call, arguments).await,
-        "kill" => kill(call, arguments).await,
-        "change" => change(call, arguments).await,
-        "search" => search(call, arguments).await,
-        "watch" => super::watch::watch(call, arguments).await,
-        snapshot::NAME => snapshot::call(call, arguments).await,
-        "record" => super::record::record(call, arguments).await,
-        capability::NAME => capability::call(call, arguments).await,
-        "devices" => super::devices::list(call, arguments),
-        "workspace" => super::devices::workspace(call, arguments).await,
-        super::sessions::NAME => super::sessions::call(call, arguments).await,
-        _ => return None,
-    })
-}
-
-async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+/// Calls the tool list.
+pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOutput> {
     use args::ListKind::{Agents, Panes, Sessions, Windows};
-    let args: args::List = parse(arguments)?;
     let mut output = ListOutput::default();
     let targets = args.target.as_slice();
     match args.what {
@@ -255,8 +210,8 @@ where
     call.engine.list_everywhere(call.server(None)?, list, there).await
 }
 
-async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Capture = parse(arguments)?;
+/// Calls the tool capture.
+pub(super) async fn capture(call: &CallContext, args: args::Capture) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     if args.history.is_some() && args.start.is_some() {
         return Err(Error::invalid("history: give it or `start`, not both"));
@@ -291,8 +246,8 @@ async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput
 /// The number of raw bytes in one read: for longer output `more` is set.
 const READ_BYTES: u64 = muxtap_engine::limits::READ_MOST;
 
-async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Read = parse(arguments)?;
+/// Calls the tool read.
+pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
     let max_bytes = Some(args.max_bytes.unwrap_or(READ_BYTES));
@@ -322,8 +277,8 @@ async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 
 /// Runs a command, or waits for the end of a running one; returns `pending` before a client times
 /// out.
-async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Run = parse(arguments)?;
+/// Calls the tool run.
+pub(super) async fn run(call: &CallContext, args: args::Run) -> Result<ToolOutput> {
     let chars = limit(args.max_chars);
     let (id, report) = match (args.id, args.target, args.command) {
         (Some(id), None, None) => {
@@ -370,8 +325,8 @@ fn timed_out(mut error: Error, id: &str) -> Error {
     error
 }
 
-async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Send = parse(arguments)?;
+/// Calls the tool send.
+pub(super) async fn send(call: &CallContext, args: args::Send) -> Result<ToolOutput> {
     check_keys(&args.keys)?;
     let answers = match (args.question_id, args.answer) {
         (None, None) => None,
@@ -462,8 +417,8 @@ async fn answer_shown(server: &Server, target: &str, question: &str, answer: &st
     ))
 }
 
-async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Create = parse(arguments)?;
+/// Calls the tool create.
+pub(super) async fn create(call: &CallContext, args: args::Create) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     args.check()?;
     call.confirm(Tier::Create, &format!("Create a {:?}", args.what)).await?;
@@ -541,8 +496,8 @@ fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind
     })
 }
 
-async fn kill(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Kill = parse(arguments)?;
+/// Calls the tool kill.
+pub(super) async fn kill(call: &CallContext, args: args::Kill) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let kind = kind(&args.target, args.what)?;
     let target = call.resolve_target(&server, Tier::Kill, &args.target, kind, Some(args.force)).await?;
@@ -555,8 +510,8 @@ async fn kill(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     Ok(ToolOutput::new(format!("ended {}", args.target), &DoneAnswer { ok: true }))
 }
 
-async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Change = parse(arguments)?;
+/// Calls the tool change.
+pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let spawns = !args.command.is_empty() || args.cwd.is_some() || !args.env.is_empty() || args.keep;
     if !args.respawn && (spawns || args.kill) {
@@ -569,8 +524,7 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         None if args.zoom.is_some() || args.leave_mode || args.respawn => args::TargetKind::Pane,
         None => kind(&args.target, None)?,
     };
-    let operation = if args.kill { Operation::Respawn { kill: true } } else { Operation::ChangePane };
-    let tier = operation.tier();
+    let tier = args.operation().tier();
     // Only killing the caller's own pane is rejected.
     let force = (!args.kill).then_some(true);
     let target = call.resolve_target(&server, tier, &args.target, kind, force).await?;
@@ -612,8 +566,8 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     Ok(ToolOutput::new(format!("changed {}", args.target), &DoneAnswer { ok: true }))
 }
 
-async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Search = parse(arguments)?;
+/// Calls the tool search.
+pub(super) async fn search(call: &CallContext, args: args::Search) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let text = args.pattern.clone();
     let compile = move || {

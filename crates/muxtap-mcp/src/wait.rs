@@ -8,14 +8,10 @@ use std::{
 use muxtap_api::{
     Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
 };
-use rmcp::model::{JsonObject, ProgressNotificationParam};
+use rmcp::model::ProgressNotificationParam;
 use serde_json::{Value, json};
 
-use super::{
-    CallContext,
-    args::{self, parse},
-    output::ToolOutput,
-};
+use super::{CallContext, args, output::ToolOutput};
 
 /// The interval of notifications to a client that requested progress; clients restart their timeout
 /// at each.
@@ -37,8 +33,7 @@ impl Drop for CancelOnDrop<'_> {
 
 /// Waits until shortly before clients time out, then returns `pending`; the next call continues the
 /// wait.
-pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
-    let args: args::Wait = parse(arguments)?;
+pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOutput> {
     let detach = args.detach;
     let begun = Instant::now();
     let id = match args.id {

@@ -7,12 +7,10 @@ use std::{
 
 use muxtap_api::{Error, EventKind, Result, SubscribeRequest};
 use muxtap_base::clock::now_ms;
-use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
 use super::{
-    CallContext,
-    args::{self, parse},
+    CallContext, args,
     output::{ToolOutput, WatchOutput},
     truncate::truncate_middle,
 };
@@ -32,9 +30,8 @@ const PANE_CHARS: usize = 4000;
 
 /// Waits for an event, collects those that follow it, and returns them with the position at which
 /// to continue.
-pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+pub(super) async fn watch(call: &CallContext, args: args::Watch) -> Result<ToolOutput> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
-    let args: args::Watch = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
     let types = match args.types {
         types if types.is_empty() => vec![Output, PaneOpened, PaneExited, Bell, Title, Agent],

@@ -25,8 +25,8 @@ use muxtap_engine::{
     id_of_key,
     limits::{POLL_LONGEST, WAIT_DEFAULT},
 };
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 use super::{
     events::Cutter,
@@ -34,7 +34,7 @@ use super::{
 };
 
 use muxtap_api::{
-    Error, ErrorCode, Result, WaitOutcome,
+    Error, ErrorCode, Result, WaitOutcome, WaitRequest,
     wire::{IDEMPOTENCY_KEY, LAST_EVENT_ID, PREFER},
 };
 use muxtap_net::Streaming;
@@ -59,6 +59,8 @@ pub struct Question {
     pub key: Option<String>,
     /// The time until which the response may be held back.
     pub hold: Option<Instant>,
+    /// The wait that the request begins, which outlives the link.
+    pub wait: Option<WaitRequest>,
 }
 
 /// A response that did not arrive.
@@ -108,7 +110,7 @@ impl Question {
 
     /// Creates a request. `body`: JSON, or empty.
     pub fn new(method: Method, path: String, body: Bytes) -> Self {
-        Self { method, path, body, resume: None, key: None, hold: None }
+        Self { method, path, body, resume: None, key: None, hold: None, wait: None }
     }
 
     fn request(&self) -> Result<Request<Full<Bytes>>> {
@@ -148,12 +150,12 @@ impl PeerHost {
     /// Sends a request to the remote muxtap. `None`: the host has no muxtap.
     ///
     /// Error: the host cannot be reached, or the link was lost before a change was confirmed.
-    pub async fn ask(self: &Arc<Self>, question: Question) -> Result<Option<Response>> {
+    pub async fn ask(self: &Arc<Self>, mut question: Question) -> Result<Option<Response>> {
         let Some(link) = self.link().await? else { return Ok(None) };
         let response = if question.is(&Method::GET, "/v1/events") {
             self.follow(link, question).await?
-        } else if question.is(&Method::POST, "/v1/waits") {
-            self.wait(link, question).await?
+        } else if let Some(wait) = question.wait.take() {
+            self.wait(link, question, wait).await?
         } else {
             self.response(self.answer(link, &question).await?)
         };
@@ -171,14 +173,9 @@ impl PeerHost {
 
     /// Calls an MCP tool of the remote muxtap. `None`: the host has no muxtap. `again`: whether the
     /// tool may be called twice.
-    pub async fn tool(
-        self: &Arc<Self>,
-        name: &str,
-        arguments: &Map<String, Value>,
-        again: bool,
-    ) -> Result<Option<Value>> {
+    pub async fn tool(self: &Arc<Self>, name: &str, arguments: &impl Serialize, again: bool) -> Result<Option<Value>> {
         let Some(link) = self.link().await? else { return Ok(None) };
-        let body = serde_json::to_vec(arguments).map_err(|error| Error::internal(error.to_string()))?.into();
+        let body = json_bytes(arguments)?;
         let path = format!("/v1/tools/{name}");
         let question = Question::new(Method::POST, path, body);
         let answer = if again {
@@ -190,18 +187,22 @@ impl PeerHost {
     }
 
     /// Calls the remote tool `wait_for`, held for at most `hold`. Its wait outlives the link and
-    /// ends with this future. `None`: the host has no muxtap.
-    pub async fn wait_tool(self: &Arc<Self>, arguments: &Map<String, Value>, hold: Duration) -> Result<Option<Value>> {
+    /// ends with this future. `asked`: the id of the wait that the call continues. `None`: the host
+    /// has no muxtap.
+    pub async fn wait_tool(
+        self: &Arc<Self>,
+        arguments: &impl Serialize,
+        asked: Option<&str>,
+        hold: Duration,
+    ) -> Result<Option<Value>> {
         let Some(link) = self.link().await? else { return Ok(None) };
-        let asked = arguments.get("id").and_then(Value::as_str);
         if !link.takes_keys {
             return self.tool("wait_for", arguments, asked.is_some()).await;
         }
         let key = nonce::hex64();
         let id = asked.map_or_else(|| id_of_key(&key), |id| Ok(id.to_owned()))?;
         let hold = Instant::now() + hold;
-        let body = serde_json::to_vec(arguments).map_err(|error| Error::internal(error.to_string()))?.into();
-        let question = Question::new(Method::POST, "/v1/tools/wait_for".into(), body);
+        let question = Question::new(Method::POST, "/v1/tools/wait_for".into(), json_bytes(arguments)?);
         let question = Question { key: Some(key), hold: Some(hold), ..question };
         let mut left = CancelThere { peer: self, id: Some(id.clone()) };
         let answer = self.again(link, &question, hold + PATIENCE).await;
@@ -227,14 +228,11 @@ impl PeerHost {
 
     /// Waits on the remote host; the wait outlives the link, and its result is fetched over the
     /// next one.
-    async fn wait(self: &Arc<Self>, link: Link, mut question: Question) -> Result<Response> {
-        let Ok(Value::Object(mut fields)) = serde_json::from_slice(&question.body) else {
-            return Ok(self.response(self.once(link, &question).await?));
-        };
-        let is_detached = fields.insert("detach".into(), true.into()) == Some(true.into());
-        let limit = fields.get("timeout_ms").and_then(Value::as_u64).map_or(WAIT_DEFAULT, Duration::from_millis);
+    async fn wait(self: &Arc<Self>, link: Link, mut question: Question, wait: WaitRequest) -> Result<Response> {
+        let is_detached = wait.detach;
+        let limit = wait.timeout_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
         let until = Instant::now() + limit + PATIENCE;
-        question.body = serde_json::to_vec(&fields).map_err(|error| Error::internal(error.to_string()))?.into();
+        question.body = json_bytes(&WaitRequest { detach: true, ..wait })?;
         let mut answer = if link.takes_keys {
             let key = question.key.take().unwrap_or_else(nonce::hex64);
             let id = id_of_key(&key)?;
@@ -409,6 +407,10 @@ impl Drop for CancelThere<'_> {
             }
         });
     }
+}
+
+fn json_bytes(value: &impl Serialize) -> Result<Bytes> {
+    serde_json::to_vec(value).map(Into::into).map_err(|error| Error::internal(error.to_string()))
 }
 
 async fn collected(body: Incoming) -> std::result::Result<Bytes, String> {

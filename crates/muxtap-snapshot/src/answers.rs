@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use super::import::ImportFormat;
-use muxtap_api::{Cursor, InputRequest};
+use muxtap_api::{Cursor, Fields, InputRequest, TargetField};
 use muxtap_core::protocol::ids::PaneId;
 
 /// `POST /v1/snapshots`: saves sessions.
@@ -279,4 +279,40 @@ pub struct PaneInput {
     /// With `submit`: whether the pane printed something since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
+}
+
+impl Fields for SaveRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.sessions.iter_mut().for_each(|session| visit(TargetField::One(session)));
+    }
+}
+
+impl Fields for RestoreRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.sessions.iter_mut().for_each(|session| visit(TargetField::One(session)));
+    }
+
+    fn remove_caller(&mut self) {
+        self.caller_env = None;
+    }
+}
+
+impl Fields for DiffQuery {}
+
+impl Fields for LayoutRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        visit(TargetField::One(&mut self.window));
+    }
+}
+
+impl Fields for LayoutRestoreRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        visit(TargetField::One(&mut self.window));
+    }
+}
+
+impl Fields for GroupRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.targets.iter_mut().for_each(|target| visit(TargetField::One(target)));
+    }
 }

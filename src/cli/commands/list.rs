@@ -15,8 +15,8 @@ use super::{
 
 use crate::{
     api::{
-        DoneAnswer, Error, EventsRequest, EverywhereQuery, FormatAnswer, FormatListQuery, FormatQuery, HostInfo,
-        Listed, PaneInfo, PaneList, SessionInfo, SessionList, Size, WindowList,
+        DoneAnswer, Error, EventsRequest, FormatAnswer, FormatListQuery, FormatQuery, HostInfo, ListAllQuery, Listed,
+        PaneInfo, PaneList, SessionInfo, SessionList, Size, WindowList,
     },
     cli::{
         one_request::{self, Ask, OneRequest},
@@ -267,9 +267,10 @@ fn shown(host: Option<&str>, id: impl std::fmt::Display) -> String {
     host.map_or_else(|| id.to_string(), |host| format!("{host}/{id}"))
 }
 
-/// Requests the lists of all hosts if neither a server nor a target is named.
-fn everywhere(caller: &Caller, targets: &[String]) -> EverywhereQuery {
-    EverywhereQuery { everywhere: !caller.server_is_named && targets.is_empty() }
+/// Returns the query of a list: of all hosts if neither a server nor a target is named.
+fn listed_everywhere(caller: &Caller, targets: &[String]) -> Result<ListAllQuery, Error> {
+    let everywhere = !caller.server_is_named && targets.is_empty();
+    Ok(ListAllQuery { targets: listed(targets)?.targets, everywhere })
 }
 
 /// Reports the hosts that are missing from a list.
@@ -324,8 +325,7 @@ impl OneRequest for ListSessions {
 
     fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
         let targets = self.targets();
-        let path = url::with_query("/v1/sessions", &everywhere(caller, &targets));
-        Ok(Ask::get(url::with_query(&path, &listed(&targets)?)))
+        Ok(Ask::get(url::with_query("/v1/sessions", &listed_everywhere(caller, &targets)?)))
     }
 
     fn print(&self, caller: &Caller, list: &SessionList) -> Outcome {
@@ -391,8 +391,7 @@ impl OneRequest for ListWindows {
 
     fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
         let targets = self.targets();
-        let path = url::with_query("/v1/windows", &everywhere(caller, &targets));
-        Ok(Ask::get(url::with_query(&path, &listed(&targets)?)))
+        Ok(Ask::get(url::with_query("/v1/windows", &listed_everywhere(caller, &targets)?)))
     }
 
     fn print(&self, caller: &Caller, list: &WindowList) -> Outcome {
@@ -463,8 +462,7 @@ impl OneRequest for ListPanes {
 
     fn ask(&self, caller: &Caller) -> Result<Ask, Error> {
         let targets = self.targets();
-        let path = url::with_query("/v1/panes", &everywhere(caller, &targets));
-        Ok(Ask::get(url::with_query(&path, &listed(&targets)?)))
+        Ok(Ask::get(url::with_query("/v1/panes", &listed_everywhere(caller, &targets)?)))
     }
 
     fn print(&self, caller: &Caller, list: &PaneList) -> Outcome {

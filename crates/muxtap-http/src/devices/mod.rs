@@ -15,7 +15,7 @@ use muxtap_net::Peer;
 
 use super::{
     App,
-    error::{Body, Failure, Params, Result, Target},
+    error::{Body, Failure, Params, PathWord, Result},
     openapi_parts::{Failures, PathDevice},
 };
 
@@ -107,7 +107,7 @@ pub async fn list(app: App, Asking(caller): Asking) -> Answer<DeviceList> {
     params(PathDevice),
     responses((status = 200, description = "The answer", body = DeviceInfo), Failures)
 )]
-pub async fn one(app: App, Asking(caller): Asking, Target(id): Target) -> Answer<DeviceInfo> {
+pub async fn one(app: App, Asking(caller): Asking, PathWord(id): PathWord) -> Answer<DeviceInfo> {
     app.engine.authorize(Tier::Read)?;
     Ok(Json(devices(&app).relay.get(&caller, &id)?))
 }
@@ -121,7 +121,7 @@ pub async fn one(app: App, Asking(caller): Asking, Target(id): Target) -> Answer
 pub async fn workspace(
     app: App,
     Asking(caller): Asking,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Params(query): Params<WorkspaceQuery>,
 ) -> Answer<WorkspaceAnswer> {
     app.engine.authorize(Tier::Read)?;
@@ -139,7 +139,7 @@ pub async fn workspace(
 pub async fn publish(
     app: App,
     Asking(caller): Asking,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Body(request): Body<PublishRequest>,
 ) -> Answer<DoneAnswer> {
     app.engine.authorize(Tier::Create)?;
@@ -162,7 +162,7 @@ pub async fn publish(
 pub async fn rpc(
     app: App,
     Asking(caller): Asking,
-    Target(id): Target,
+    PathWord(id): PathWord,
     Body(mut request): Body<RpcRequest>,
 ) -> Answer<RpcResponse> {
     app.engine.authorize(if request.command == GET_WORKSPACE { Tier::Read } else { Tier::Create })?;

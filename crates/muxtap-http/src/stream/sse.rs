@@ -6,7 +6,7 @@ use std::{convert::Infallible, time::Duration};
 use axum::{
     Extension,
     body::Body,
-    http::{HeaderMap, header},
+    http::header,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -15,14 +15,13 @@ use muxtap_engine::{Delivery, Subscription};
 
 use super::{OpenStreamGauge, YIELD_BYTES};
 
-use muxtap_api::{Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest};
+use muxtap_api::{Event, EventKind, EventsRequest, Operation, ServerQuery, SubscribeRequest};
 use muxtap_net::Streaming;
 
 use crate::{
-    App,
-    error::{Params, Result, last_event_id},
+    asked::Asked,
+    error::{Params, last_event_id},
     openapi_parts::Failures,
-    server,
 };
 
 /// How often a comment is sent on a quiet stream, to detect a reader that has disconnected.
@@ -42,17 +41,17 @@ const COPIED_BYTES: usize = 16 * 1024;
         Failures
     )
 )]
-pub async fn stream(
-    app: App,
-    Params(at): Params<ServerQuery>,
-    Params(request): Params<EventsRequest>,
-    headers: HeaderMap,
-) -> Result<Response> {
-    let mut request = SubscribeRequest::try_from(request)?;
-    if let Some(last) = last_event_id(&headers)? {
+pub async fn stream(asked: Asked<Params<EventsRequest>>) -> Response {
+    asked.answer(Operation::Look, |asked| async move { Ok(begin(asked).await?) }).await
+}
+
+async fn begin(asked: Asked<Params<EventsRequest>>) -> muxtap_api::Result<impl IntoResponse> {
+    let server = asked.server()?;
+    let mut request = SubscribeRequest::try_from(asked.own.0)?;
+    if let Some(last) = last_event_id(&asked.parts.headers)? {
         request.resume = Some(last);
     }
-    let subscription = server(&app, &at)?.subscribe(&request).await?;
+    let subscription = server.subscribe(&request).await?;
     let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
     // The connection ends with its stream: no other request is handled on it.
     let headers = [
@@ -60,7 +59,7 @@ pub async fn stream(
         (header::CACHE_CONTROL, "no-cache"),
         (header::CONNECTION, "close"),
     ];
-    Ok((Extension(Streaming), headers, body).into_response())
+    Ok((Extension(Streaming), headers, body))
 }
 
 /// A subscription and the state of its reader.

@@ -25,8 +25,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::MESSAGE_BYTES;
 
 use muxtap_api::{
-    Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest, StreamWait,
-    SubscribeRequest, WaitAnswer,
+    Error, ErrorCode, Fields as _, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest,
+    StreamWait, SubscribeRequest, TargetField, WaitAnswer,
 };
 use muxtap_engine::{Delivery, OwnedWait, Subscription};
 
@@ -135,6 +135,17 @@ enum Outcome {
     Answer(StreamMessage),
     Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
     Waiting { id: u64, wait: OwnedWait },
+}
+
+/// Takes the host out of a request's targets. Returns the tmux server that the request selects.
+/// `visit`: passes each target of the request to its argument.
+fn placed(
+    app: &App,
+    mut at: ServerQuery,
+    visit: impl FnOnce(&mut dyn FnMut(TargetField<'_>)),
+) -> Result<muxtap_engine::Server> {
+    app.engine.place(&mut at, visit)?;
+    crate::server(app, &at)
 }
 
 /// The next step of a session.
@@ -314,7 +325,7 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    fn subscribe(&mut self, request: SubscribeRequest) {
+    fn subscribe(&mut self, mut request: SubscribeRequest) {
         let id = request.id;
         if self.subscriptions.contains_key(&id) {
             let error =
@@ -327,11 +338,11 @@ impl<S: Socket> Session<S> {
             );
             return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
         }
-        let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
+        let (app, at) = (self.app.clone(), self.at(request.socket.take()));
         let binary = request.binary;
         self.run_on_engine(async move {
             let subscribed = async {
-                let server = crate::server(&app, &server)?;
+                let server = placed(&app, at, |visit| request.visit_targets(visit))?;
                 server.subscribe(&request).await
             };
             match subscribed.await {
@@ -341,27 +352,30 @@ impl<S: Socket> Session<S> {
         });
     }
 
-    fn input(&mut self, input: StreamInput) {
-        let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
+    fn input(&mut self, mut input: StreamInput) {
+        let (app, at) = (self.app.clone(), self.at(input.socket.take()));
         self.run_on_engine(async move {
-            let (id, pane) = (input.id, input.pane.clone());
+            let (id, mut pane) = (input.id, std::mem::take(&mut input.pane));
             let typed = async {
-                let server = crate::server(&app, &server)?;
+                let server = placed(&app, at, |visit| visit(TargetField::One(&mut pane)))?;
                 server.input(&pane, &input.into_request()).await
             };
             Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
         });
     }
 
-    fn wait(&mut self, wait: StreamWait) {
+    fn wait(&mut self, mut wait: StreamWait) {
         let id = wait.id;
         if self.waits.contains_key(&id) {
             let message = format!("id: wait {id} is open; cancel it or use another id");
             return self.answer(&failed(id, Error::new(ErrorCode::Conflict, message)));
         }
-        let (app, server) = (self.app.clone(), self.server_of(wait.socket));
+        let (app, at) = (self.app.clone(), self.at(wait.socket.take()));
         self.run_on_engine(async move {
-            let begun = async { crate::server(&app, &server)?.begin_wait(&wait.request).await };
+            let begun = async {
+                let server = placed(&app, at, |visit| wait.request.visit_targets(visit))?;
+                server.begin_wait(&wait.request).await
+            };
             match begun.await {
                 Ok(wait) => Outcome::Waiting { id, wait },
                 Err(error) => Outcome::Answer(failed(id, error)),
@@ -387,10 +401,10 @@ impl<S: Socket> Session<S> {
     }
 
     /// Returns the tmux server of a request that names this one, or no server.
-    fn server_of(&self, named: Option<String>) -> ServerQuery {
-        let mut server = self.server.clone();
-        server.socket = named.or(server.socket);
-        server
+    fn at(&self, named: Option<String>) -> ServerQuery {
+        let mut at = self.server.clone();
+        at.socket = named.or(at.socket);
+        at
     }
 
     fn finish_request(&mut self, outcome: Outcome) {

@@ -8,13 +8,13 @@ use serde_json::Value;
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Percent-encodes the characters that are special in a path or a query.
-pub(super) fn encode(text: &str) -> String {
+pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// Encodes a request type's fields as a query. Omits absent and false fields, which are the types'
 /// defaults.
-pub(super) fn query(request: &impl Serialize) -> String {
+pub fn query(request: &impl Serialize) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(request) else { return String::new() };
     let pairs = fields.iter().filter_map(|(name, value)| match value {
         Value::Null | Value::Bool(false) => None,
@@ -25,14 +25,14 @@ pub(super) fn query(request: &impl Serialize) -> String {
 }
 
 /// Returns a path, which may have a query, with a request's fields in the query.
-pub(super) fn with_query(path: &str, request: &impl Serialize) -> String {
+pub fn with_query(path: &str, request: &impl Serialize) -> String {
     let query = query(request);
     if query.is_empty() { path.to_owned() } else { joined(path, &query, "") }
 }
 
 /// Returns a path, which may have a query, with two additional parts of a query. The last part may be
 /// empty.
-pub(super) fn joined(path: &str, own: &str, query: &str) -> String {
+pub fn joined(path: &str, own: &str, query: &str) -> String {
     let mark = if path.contains('?') { "&" } else { "?" };
     let and = if query.is_empty() { "" } else { "&" };
     format!("{path}{mark}{own}{and}{query}")
@@ -41,7 +41,7 @@ pub(super) fn joined(path: &str, own: &str, query: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{CaptureRequest, ReadFormat, ReadRequest};
+    use crate::{CaptureRequest, ReadFormat, ReadRequest};
 
     #[test]
     fn targets_survive_a_path() {

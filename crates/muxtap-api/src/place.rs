@@ -1,0 +1,126 @@
+//! The fields of a request that say where it goes.
+
+use crate::{
+    AlisQuery, CaptureRequest, EventsRequest, FormatListQuery, FormatQuery, InputRequest, ListAllQuery, ListQuery,
+    NewSessionRequest, NewWindowRequest, PatchRequest, ReadRequest, RecordRequest, RunRequest, SplitRequest,
+    SubscribeRequest, WaitRequest,
+};
+
+/// A field that names targets, each of which may begin with a host: `HOST/TARGET`.
+#[derive(Debug)]
+pub enum TargetField<'a> {
+    /// One target.
+    One(&'a mut String),
+    /// Targets that are separated by commas.
+    Listed(&'a mut String),
+}
+
+/// The fields of a request: its query, its body, or a tool's arguments.
+///
+/// Every interface reads a request into its type first, and then takes the host from these fields:
+/// a field that names targets does so on each interface, or on none.
+pub trait Fields {
+    /// Passes each field that names targets to `visit`.
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        let _ = visit;
+    }
+
+    /// Removes what means something on the caller's own host only.
+    fn remove_caller(&mut self) {}
+
+    /// Returns the wait that the request begins.
+    fn wait(&self) -> Option<&WaitRequest> {
+        None
+    }
+}
+
+impl Fields for () {}
+impl Fields for AlisQuery {}
+impl Fields for CaptureRequest {}
+impl Fields for FormatQuery {}
+impl Fields for InputRequest {}
+impl Fields for ReadRequest {}
+impl Fields for RunRequest {}
+
+impl Fields for ListQuery {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.targets.iter_mut().for_each(|targets| visit(TargetField::Listed(targets)));
+    }
+}
+
+impl Fields for ListAllQuery {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.targets.iter_mut().for_each(|targets| visit(TargetField::Listed(targets)));
+    }
+
+    fn remove_caller(&mut self) {
+        // The other hosts are those of the caller's own.
+        self.everywhere = false;
+    }
+}
+
+impl Fields for FormatListQuery {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.targets.iter_mut().for_each(|targets| visit(TargetField::Listed(targets)));
+    }
+}
+
+impl Fields for EventsRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.panes.iter_mut().for_each(|panes| visit(TargetField::Listed(panes)));
+    }
+}
+
+impl Fields for SubscribeRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.panes.iter_mut().for_each(|pane| visit(TargetField::One(pane)));
+    }
+}
+
+impl Fields for WaitRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        self.panes.iter_mut().for_each(|pane| visit(TargetField::One(pane)));
+    }
+
+    fn wait(&self) -> Option<&WaitRequest> {
+        Some(self)
+    }
+}
+
+impl Fields for NewSessionRequest {
+    fn remove_caller(&mut self) {
+        self.spawn.remove_caller();
+    }
+}
+
+impl Fields for NewWindowRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        visit(TargetField::One(&mut self.session));
+    }
+
+    fn remove_caller(&mut self) {
+        self.spawn.remove_caller();
+    }
+}
+
+impl Fields for SplitRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        visit(TargetField::One(&mut self.pane));
+    }
+
+    fn remove_caller(&mut self) {
+        self.spawn.remove_caller();
+    }
+}
+
+impl Fields for PatchRequest {
+    fn remove_caller(&mut self) {
+        self.respawn.iter_mut().for_each(|respawn| respawn.spawn.remove_caller());
+    }
+}
+
+impl Fields for RecordRequest {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        visit(TargetField::One(&mut self.pane));
+    }
+}

@@ -1,0 +1,256 @@
+//! A tool's call as a value: its arguments in their type, the host that they name, and the
+//! operation that it is.
+
+use muxtap_api::{Fields, Operation, Result, ServerQuery, TargetField};
+use rmcp::model::JsonObject;
+use serde::Serialize;
+
+use super::{
+    CallContext,
+    args::{self, parse},
+    capability, devices,
+    output::ToolOutput,
+    record::{self, Record},
+    sessions::{self, AgentSessionArguments},
+    snapshot::{self, Snapshot},
+    tools, wait, watch,
+};
+
+/// A call of a tool.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum ToolCall {
+    List(args::List),
+    Capture(args::Capture),
+    Read(args::Read),
+    Wait(Box<args::Wait>),
+    Run(args::Run),
+    Send(args::Send),
+    Create(Box<args::Create>),
+    Kill(args::Kill),
+    Change(Box<args::Change>),
+    Search(args::Search),
+    Watch(args::Watch),
+    Record(Box<Record>),
+    Snapshot(Box<Snapshot>),
+    AgentSession(Box<AgentSessionArguments>),
+    /// Its panes are those of its own sandbox, whatever they are named.
+    Capability(JsonObject),
+    Devices(JsonObject),
+    Workspace(JsonObject),
+}
+
+/// What another muxtap must know of a call to carry it out.
+#[derive(Clone, Copy)]
+pub(super) struct Remote {
+    /// The operation of the lowest tier that the call needs.
+    pub(super) operation: Operation,
+    /// Whether the call may be repeated after the link was lost.
+    pub(super) again: bool,
+}
+
+impl ToolCall {
+    /// Parses a tool's arguments. `None`: no tool has this name.
+    pub(super) fn parse(name: &str, arguments: JsonObject) -> Option<Result<Self>> {
+        Some(match name {
+            "list" => parse(arguments).map(Self::List),
+            "capture_pane" => parse(arguments).map(Self::Capture),
+            "read_since" => parse(arguments).map(Self::Read),
+            "wait_for" => parse(arguments).map(Self::Wait),
+            "run" => parse(arguments).map(Self::Run),
+            "send_keys" => parse(arguments).map(Self::Send),
+            "create" => parse(arguments).map(Self::Create),
+            "kill" => parse(arguments).map(Self::Kill),
+            "change" => parse(arguments).map(Self::Change),
+            "search" => parse(arguments).map(Self::Search),
+            "watch" => parse(arguments).map(Self::Watch),
+            "record" => parse(arguments).map(Self::Record),
+            snapshot::NAME => parse(arguments).map(Self::Snapshot),
+            sessions::NAME => parse(arguments).map(Self::AgentSession),
+            capability::NAME => Ok(Self::Capability(arguments)),
+            "devices" => Ok(Self::Devices(arguments)),
+            "workspace" => Ok(Self::Workspace(arguments)),
+            _ => return None,
+        })
+    }
+
+    /// Takes the host out of the call's targets and selects that host's server. Returns the host;
+    /// `None`: this one.
+    ///
+    /// Error: `INVALID_ARGUMENT` if the targets name several places.
+    pub(super) fn place(&mut self, call: &CallContext) -> Result<Option<String>> {
+        let Some(server) = self.server() else { return Ok(None) };
+        let mut at = ServerQuery { socket: server.take(), from: None };
+        let host = call.engine.place(&mut at, |visit| self.visit_targets(visit));
+        if let Some(server) = self.server() {
+            *server = at.socket;
+        }
+        host
+    }
+
+    /// Returns the argument `server`. `None`: the tool uses no tmux server that a call can name.
+    pub(super) fn server(&mut self) -> Option<&mut Option<String>> {
+        Some(match self {
+            Self::List(args) => &mut args.server,
+            Self::Capture(args) => &mut args.server,
+            Self::Read(args) => &mut args.server,
+            Self::Wait(args) => &mut args.server,
+            Self::Run(args) => &mut args.server,
+            Self::Send(args) => &mut args.server,
+            Self::Create(args) => &mut args.server,
+            Self::Kill(args) => &mut args.server,
+            Self::Change(args) => &mut args.server,
+            Self::Search(args) => &mut args.server,
+            Self::Watch(args) => &mut args.server,
+            Self::Record(args) => &mut args.server,
+            Self::Snapshot(args) => &mut args.server,
+            Self::AgentSession(args) => &mut args.server,
+            Self::Capability(_) | Self::Devices(_) | Self::Workspace(_) => return None,
+        })
+    }
+
+    /// Returns the target of a call that changes something, for a person who is asked.
+    pub(super) fn target(&self) -> &str {
+        match self {
+            Self::Send(args) => &args.target,
+            Self::Kill(args) => &args.target,
+            Self::Change(args) => &args.target,
+            Self::Run(args) => args.target.as_deref().unwrap_or_default(),
+            Self::Create(args) => args.target.as_deref().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// Returns the id of the wait or the run that the call continues.
+    pub(super) fn continued(&self) -> Option<&str> {
+        match self {
+            Self::Wait(args) => args.id.as_deref(),
+            Self::Run(args) => args.id.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns how another muxtap carries out the call. `None`: its result is kept on this host.
+    pub(super) fn remote(&self) -> Option<Remote> {
+        let (operation, again) = match self {
+            Self::List(_) | Self::Capture(_) | Self::Read(_) | Self::Search(_) => (Operation::Look, true),
+            Self::Wait(_) | Self::Watch(_) => (Operation::Look, false),
+            // A request by id types nothing.
+            Self::Run(args) if args.id.is_some() => (Operation::Look, false),
+            Self::Run(_) => (Operation::Run, false),
+            Self::Send(_) => (Operation::Input, false),
+            Self::Create(args) => (args.operation(), false),
+            Self::Change(args) => (args.operation(), false),
+            Self::Kill(_) => (Operation::KillPane, false),
+            Self::Record(_)
+            | Self::Snapshot(_)
+            | Self::AgentSession(_)
+            | Self::Capability(_)
+            | Self::Devices(_)
+            | Self::Workspace(_) => return None,
+        };
+        // A request by id can be repeated, however often the link is lost.
+        Some(Remote { operation, again: again || self.continued().is_some() })
+    }
+
+    /// Carries out the call on this host.
+    pub(super) async fn perform(self, call: &CallContext) -> Result<ToolOutput> {
+        match self {
+            Self::List(args) => tools::list(call, args).await,
+            Self::Capture(args) => tools::capture(call, args).await,
+            Self::Read(args) => tools::read(call, args).await,
+            Self::Wait(args) => wait::wait(call, *args).await,
+            Self::Run(args) => tools::run(call, args).await,
+            Self::Send(args) => tools::send(call, args).await,
+            Self::Create(args) => tools::create(call, *args).await,
+            Self::Kill(args) => tools::kill(call, args).await,
+            Self::Change(args) => tools::change(call, *args).await,
+            Self::Search(args) => tools::search(call, args).await,
+            Self::Watch(args) => watch::watch(call, args).await,
+            Self::Record(args) => record::record(call, *args).await,
+            Self::Snapshot(args) => snapshot::call(call, *args).await,
+            Self::AgentSession(args) => sessions::call(call, *args).await,
+            Self::Capability(arguments) => capability::call(call, arguments).await,
+            Self::Devices(arguments) => devices::list(call, arguments),
+            Self::Workspace(arguments) => devices::workspace(call, arguments).await,
+        }
+    }
+}
+
+impl Fields for ToolCall {
+    fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
+        match self {
+            Self::List(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::Capture(args) => visit(TargetField::One(&mut args.target)),
+            Self::Read(args) => visit(TargetField::One(&mut args.target)),
+            // An id is written with its host, like a target.
+            Self::Wait(args) => {
+                args.panes.iter_mut().chain(&mut args.id).for_each(|target| visit(TargetField::One(target)));
+            }
+            Self::Run(args) => {
+                args.target.iter_mut().chain(&mut args.id).for_each(|target| visit(TargetField::One(target)));
+            }
+            Self::Send(args) => visit(TargetField::One(&mut args.target)),
+            Self::Create(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::Kill(args) => visit(TargetField::One(&mut args.target)),
+            Self::Change(args) => visit(TargetField::One(&mut args.target)),
+            Self::Search(args) => args.targets.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::Watch(args) => args.targets.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::Record(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::Snapshot(args) => args.targets.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::AgentSession(_) | Self::Capability(_) | Self::Devices(_) | Self::Workspace(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtap_api::Tier;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn call(name: &str, arguments: &Value) -> ToolCall {
+        ToolCall::parse(name, arguments.as_object().unwrap().clone()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_tier_of_a_call_is_known_before_it_is_forwarded() {
+        let tier = |name, arguments: Value| call(name, &arguments).remote().map(|remote| remote.operation.tier());
+        assert_eq!(tier("list", json!({})), Some(Tier::Read));
+        assert_eq!(tier("wait_for", json!({"panes": "%0"})), Some(Tier::Read));
+        assert_eq!(tier("run", json!({"id": "r1"})), Some(Tier::Read));
+        assert_eq!(tier("run", json!({"target": "%0", "command": "x"})), Some(Tier::Input));
+        assert_eq!(tier("send_keys", json!({"target": "%0", "text": "x"})), Some(Tier::Input));
+        assert_eq!(tier("create", json!({})), Some(Tier::Create));
+        assert_eq!(tier("change", json!({"target": "%0", "respawn": true})), Some(Tier::Create));
+        assert_eq!(tier("change", json!({"target": "%0", "respawn": true, "kill": true})), Some(Tier::Kill));
+        assert_eq!(tier("kill", json!({"target": "%0"})), Some(Tier::Kill));
+        assert_eq!(tier("record", json!({})), None);
+        assert_eq!(tier("snapshot", json!({"action": "list"})), None);
+    }
+
+    /// A call that is parsed and written again is the same call, so another muxtap gets what the
+    /// caller meant.
+    #[test]
+    fn a_call_is_forwarded_as_it_was_meant() {
+        for (name, given, written) in [
+            (
+                "wait_for",
+                json!({"pane": "%0", "pattern": "x", "gone": ["y"], "detach": true}),
+                json!({"panes": ["%0"]}),
+            ),
+            ("read_since", json!({"target": "%0", "format": "raw", "since": "start"}), json!({"format": "raw"})),
+            ("create", json!({"what": "pane", "target": "%0", "command": "top"}), json!({"what": "pane"})),
+            ("watch", json!({"targets": "w*", "types": ["output"], "screen": "ansi"}), json!({"screen": "ansi"})),
+            ("kill", json!({"target": "x", "what": "window"}), json!({"what": "window"})),
+        ] {
+            let sent = serde_json::to_value(call(name, &given)).unwrap();
+            for (field, value) in written.as_object().unwrap() {
+                assert_eq!(sent.get(field), Some(value), "{name}: {sent}");
+            }
+            let again = serde_json::to_value(call(name, &sent)).unwrap();
+            assert_eq!(sent, again, "{name}");
+        }
+    }
+}
