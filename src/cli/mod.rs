@@ -19,7 +19,6 @@ mod quick;
 mod relay;
 mod sse;
 mod terminal;
-use muxtap_api::url;
 mod watch;
 mod with_engine;
 
@@ -33,7 +32,7 @@ use self::{
     caller::Caller,
     output::Failure,
 };
-use crate::api::{Error, ErrorCode};
+use crate::api::{Error, ErrorCode, url};
 
 /// The result of a command: its exit status, or why it has none of its own.
 type Outcome = Result<u8, Failure>;

@@ -10,6 +10,7 @@ use crate::{
     http_port::{asked, token},
     mcp::Client,
     places::{Proxy, Sshd},
+    subscribers::Ws,
 };
 
 /// Writes a configuration that names hosts.
@@ -457,6 +458,13 @@ fn a_host_can_be_added_by_its_command_but_not_over_tcp() {
     let refused = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&mixed));
     assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("INVALID_ARGUMENT")), "{:?}", refused.json());
     assert!(world.json(&["status"])["servers"].to_string().contains("far/default"));
+    // Messages over the WebSocket name hosts, too.
+    let mut socket = Ws::open(&world);
+    let begun = socket.subscribe(1, &json!({"panes": ["far/work:*"], "types": ["output"]}));
+    assert_eq!(begun["panes"], json!([pane.trim_start_matches("far/")]));
+    socket.ok(&json!({"op": "input", "id": 2, "pane": pane, "text": "echo far"}));
+    let mixed = json!({"op": "wait", "id": 3, "panes": [pane, "%0"], "bell": true});
+    socket.error(&mixed, "INVALID_ARGUMENT");
 }
 
 #[test]

@@ -288,66 +288,130 @@ fn properties(document: &Value, schema: &Value) -> (BTreeMap<String, Value>, Vec
     (found, required)
 }
 
-/// Each place of a route where a target can be named: in the path, in the query, in the body. The
-/// host of the target is then the request's host, which the response names.
-#[test]
-fn each_field_that_names_targets_takes_a_host() {
-    const HERE: &str = "nowhere/x";
-    let world = World::with_server();
-    configure(&world, &[("nowhere", "false")]);
-    world.ok(&["list-sessions"]);
-    let document = world.http("GET", "/openapi.json", None).json();
-    let (mut wrong, mut tried) = (Vec::new(), BTreeSet::new());
+/// A request that names a host.
+struct Named {
+    id: String,
+    /// The field that names the host.
+    place: String,
+    method: String,
+    path: String,
+    body: Option<Value>,
+}
+
+/// Returns requests for each route of a tmux server: one for each place that can name a host.
+/// `host`: the host.
+fn requests(document: &Value, host: &str) -> Vec<Named> {
+    let (target, in_url) = (format!("{host}/x"), format!("{host}%2Fx"));
+    let mut requests = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            let parameters: Vec<_> = operation["parameters"].as_array().into_iter().flatten().collect();
+            // The server of a WebSocket is the server of its messages.
+            let is_on_server = parameters.iter().any(|parameter| parameter["name"] == "socket") && id != "open_stream";
             if !TAGS.iter().any(|tag| operation["tags"][0] == **tag) {
                 continue;
             }
-            let id = operation["operationId"].as_str().unwrap();
-            let parameters: Vec<_> = operation["parameters"].as_array().into_iter().flatten().collect();
-            let is_on_server = parameters.iter().any(|parameter| parameter["name"] == "socket");
             let plain = path.replace("{name}", "x").replace("{id}", "x").replace("{pane}", "%250");
             let mut query = Vec::new();
             for parameter in parameters.iter().filter(|one| one["in"] == "query" && one["required"] == true) {
-                let value = example(&document, &parameter["schema"], "x");
+                let value = example(document, &parameter["schema"], "x");
                 query.push(format!("{}={}", parameter["name"].as_str().unwrap(), value.as_str().unwrap()));
             }
-            let (fields, required) =
-                properties(&document, &operation["requestBody"]["content"]["application/json"]["schema"]);
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            let (fields, required) = properties(document, schema);
             let body = |with: Option<&str>| {
                 let names = required.iter().map(String::as_str).chain(with);
                 let values = names.map(|name| {
-                    let text = if with == Some(name) { HERE } else { "x" };
-                    (name.to_owned(), example(&document, &fields[name], text))
+                    let text = if with == Some(name) { &target } else { "x" };
+                    (name.to_owned(), example(document, &fields[name], text))
                 });
                 (!fields.is_empty()).then(|| Value::Object(values.collect()))
             };
-            let mut ask = |place: &str, path: &str, query: &[String], body: Option<Value>| {
+            let mut add = |place: &str, path: &str, more: Option<String>, body: Option<Value>| {
+                let query: Vec<_> = query.iter().cloned().chain(more).collect();
                 let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-                let answer = world.http(&method.to_uppercase(), &path, body.as_ref());
-                tried.insert(format!("{id} {place}"));
-                if !answer.head.lines().any(|line| line.eq_ignore_ascii_case("muxtap-host: nowhere")) {
-                    wrong.push(format!("{id} {place}: {}", answer.head));
-                }
+                let (id, place, method) = (id.to_owned(), place.to_owned(), method.to_uppercase());
+                requests.push(Named { id, place, method, path, body });
             };
-            for parameter in ["{id}", "{pane}"].iter().filter(|name| path.contains(**name) && is_on_server) {
-                ask(parameter, &path.replace(*parameter, "nowhere%2Fx"), &query, body(None));
-            }
-            for parameter in parameters.iter().filter(|one| one["in"] == "query") {
-                let name = parameter["name"].as_str().unwrap();
-                if TARGETS.contains(&name) && is_on_server {
-                    let query: Vec<_> = query.iter().cloned().chain([format!("{name}=nowhere%2Fx")]).collect();
-                    ask(name, &plain, &query, body(None));
+            if is_on_server {
+                add("socket", &plain, Some(format!("socket={host}%2F")), body(None));
+                for parameter in ["{id}", "{pane}"].iter().filter(|name| path.contains(**name)) {
+                    add(parameter, &path.replace(*parameter, &in_url), None, body(None));
+                }
+                let in_query = parameters.iter().filter(|one| one["in"] == "query");
+                for name in in_query.map(|one| one["name"].as_str().unwrap()).filter(|name| TARGETS.contains(name)) {
+                    add(name, &plain, Some(format!("{name}={in_url}")), body(None));
                 }
             }
             for name in fields.keys().filter(|name| TARGETS.contains(&name.as_str())) {
-                ask(name, &plain, &query, body(Some(name)));
+                add(name, &plain, None, body(Some(name)));
             }
         }
     }
+    let places: BTreeSet<_> = requests.iter().map(|one| format!("{} {}", one.id, one.place)).collect();
+    for some in
+        ["capture_pane {pane}", "set_group targets", "begin_wait panes", "list_windows targets", "run_command socket"]
+    {
+        assert!(places.contains(some), "{some} is not in {places:?}");
+    }
+    requests
+}
+
+/// Each place of a route where a target or a server can be named: in the path, in the query, in the
+/// body. The response names the host.
+#[test]
+fn each_field_that_names_targets_takes_a_host() {
+    let world = World::with_server();
+    configure(&world, &[("nowhere", "false")]);
+    world.ok(&["list-sessions"]);
+    let mut wrong = Vec::new();
+    for Named { id, place, method, path, body } in requests(&world.http("GET", "/openapi.json", None).json(), "nowhere")
+    {
+        let answer = world.http(&method, &path, body.as_ref());
+        if !answer.head.lines().any(|line| line.eq_ignore_ascii_case("muxtap-host: nowhere")) {
+            wrong.push(format!("{id} {place}: {} {}", answer.head, String::from_utf8_lossy(&answer.body)));
+        }
+    }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(
-        tried.len() > 25 && tried.contains("set_group targets") && tried.contains("capture_pane {pane}"),
-        "{tried:?}"
-    );
+}
+
+/// The operations that a caller may carry out who may only read.
+const READS: [&str; 18] = [
+    "list_sessions",
+    "get_session",
+    "list_windows",
+    "list_panes",
+    "capture_pane",
+    "read_pane",
+    "list_waits",
+    "begin_wait",
+    "get_wait",
+    "cancel_wait",
+    "list_agents",
+    "stream_events",
+    "list_recordings",
+    "get_recording",
+    "open_alis",
+    "diff_snapshot",
+    "list_layouts",
+    "list_groups",
+];
+
+/// The host would allow everything: this daemon refuses before it contacts the host.
+#[test]
+fn what_this_daemon_forbids_is_not_forwarded_to_a_host() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_READ_ONLY", "true");
+    configure(&world, &[("nowhere", "false")]);
+    world.ok(&["list-sessions"]);
+    let mut wrong = Vec::new();
+    for Named { id, place, method, path, body } in requests(&world.http("GET", "/openapi.json", None).json(), "nowhere")
+    {
+        let answer = world.http(&method, &path, body.as_ref()).json();
+        if (answer["code"] == "READ_ONLY") == READS.contains(&id.as_str()) {
+            wrong.push(format!("{id} {place}: {answer}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

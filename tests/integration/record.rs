@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::Read as _,
     num::NonZero,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::{Path, PathBuf},

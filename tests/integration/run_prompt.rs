@@ -466,3 +466,36 @@ fn a_pager_or_question_that_waits_is_named() {
     let late = world.muxtap(&["run", "-t", &pane, "-T", "2", "printf 'Overwrite? '; read answer"]);
     assert!(late.status == 124 && late.stderr.contains("its last line is `Overwrite?`"), "{late:?}");
 }
+
+/// A shell that reads a key (`read -n1`) looks like one at its prompt: whatever is typed to find
+/// out would be the answer.
+#[test]
+fn a_question_of_the_shell_is_answered_by_its_user_only() {
+    for (program, ask) in [
+        ("bash --norc", "read -n1 -p 'Install? ' a; echo \"<$a>\""),
+        ("bash --norc", "read -sn1 -p 'Install? ' a; echo \"<$a>\""),
+        ("zsh -f", "read -k1 'a?Install? '; echo \"<$a>\""),
+        ("zsh -f", "read -q 'a?Install? '; echo \"<$a>\""),
+        ("zsh -f", "read -sk1 'a?Install? '; echo \"<$a>\""),
+    ] {
+        if !is_installed(program.split(' ').next().unwrap()) {
+            continue;
+        }
+        let world = World::new();
+        let pane = world.tmux(&["new-session", "-d", "-s", "main", "-P", "-F", "#{pane_id}", program]);
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+        world.tmux(&["send-keys", "-t", &pane, "-l", ask]);
+        world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+        world.ok(&["wait-for", "-t", &pane, "--screen", "(?m)^Install\\? *$", "-T", "20"]);
+        let before = screen(&world, &pane);
+        for clear in [&[][..], &["--clear-line"]] {
+            let run = [&["run", "-t", &pane, "-T", "1"], clear, &["echo hi"]].concat();
+            let refused = world.muxtap(&run);
+            assert!(refused.status == 1 && refused.stderr.contains("answer to a question"), "{ask}: {refused:?}");
+        }
+        assert_eq!(screen(&world, &pane), before, "{ask}");
+        world.tmux(&["send-keys", "-t", &pane, "y"]);
+        crate::common::eventually("the answer is the user's", || screen(&world, &pane).contains("<y>"));
+        assert_eq!(world.ok(&["run", "-t", &pane, "-T", "20", "echo hi"]), "hi", "{ask}");
+    }
+}

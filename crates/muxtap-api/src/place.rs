@@ -17,15 +17,15 @@ pub enum TargetField<'a> {
 
 /// The fields of a request: its query, its body, or a tool's arguments.
 ///
-/// Every interface reads a request into its type first, and then takes the host from these fields:
-/// a field that names targets does so on each interface, or on none.
+/// Each interface parses a request into its type before it takes the host out of these fields.
 pub trait Fields {
     /// Passes each field that names targets to `visit`.
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         let _ = visit;
     }
 
-    /// Removes what means something on the caller's own host only.
+    /// Removes the fields that have a meaning only on the caller's host. For a request that is
+    /// forwarded.
     fn remove_caller(&mut self) {}
 
     /// Returns the wait that the request begins.
@@ -54,7 +54,7 @@ impl Fields for ListAllQuery {
     }
 
     fn remove_caller(&mut self) {
-        // The other hosts are those of the caller's own.
+        // A host lists only itself: the caller's host knows the others.
         self.everywhere = false;
     }
 }

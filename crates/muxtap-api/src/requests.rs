@@ -50,15 +50,19 @@ pub struct ListQuery {
 impl ListQuery {
     /// Returns the targets, one by one.
     pub fn items(&self) -> Vec<String> {
-        items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
+        listed(self.targets.as_deref())
     }
 }
 
 impl ListAllQuery {
     /// Returns the targets, one by one.
     pub fn items(&self) -> Vec<String> {
-        items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
+        listed(self.targets.as_deref())
     }
+}
+
+fn listed(targets: Option<&str>) -> Vec<String> {
+    items(targets.unwrap_or_default()).map(str::to_owned).collect()
 }
 
 impl SpawnRequest {
@@ -182,11 +186,11 @@ pub struct InputRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hex: Option<String>,
     /// With `text`: paste it (bracketed if the program requested that) instead of typing it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paste: bool,
     /// Then press Enter in a way that terminal programs accept as Enter, and check that something
     /// happened.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submit: bool,
 }
 
@@ -201,7 +205,7 @@ pub struct RunRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Clear text typed at the prompt; without this, typed text is a `CONFLICT`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear_line: bool,
     /// How long a program in the pane may take to end before it is a `CONFLICT` (default 1000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -245,13 +249,13 @@ pub struct WaitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable_ms: Option<u64>,
     /// The pane's process has ended.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exit: bool,
     /// A shell's prompt rests.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prompt: bool,
     /// The bell rang.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bell: bool,
     /// The title matches this regex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,7 +275,7 @@ pub struct WaitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Respond at once with the wait's id; its result is at `GET /v1/waits/{id}`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detach: bool,
 }
 
@@ -295,7 +299,7 @@ pub struct NewSessionRequest {
     pub height: Option<u16>,
     /// If a session of that name exists, return its active pane and create nothing (`-A`); default:
     /// that is an error.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub or_existing: bool,
 }
 
@@ -317,7 +321,7 @@ pub struct SpawnRequest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Keep the pane after its process has ended (tmux's `remain-on-exit`).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
     /// The caller's whole environment; used only if the request starts a tmux server, and for the
     /// variables that tmux's `update-environment` names.
@@ -340,7 +344,7 @@ pub struct NewWindowRequest {
     #[serde(flatten)]
     pub spawn: SpawnRequest,
     /// Make it the session's current window (default: the focus does not change).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub select: bool,
 }
 
@@ -351,13 +355,13 @@ pub struct SplitRequest {
     /// The pane to split.
     pub pane: String,
     /// Side by side (`-h`); default: one above the other.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub horizontal: bool,
     /// The new pane comes first: to the left, or above (`-b`).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub before: bool,
     /// The new pane takes the window's whole height or width (`-f`).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
     /// The new pane's size in cells, or a percentage, such as `30%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -366,7 +370,7 @@ pub struct SplitRequest {
     #[serde(flatten)]
     pub spawn: SpawnRequest,
     /// Make it the active pane (default: the focus does not change).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub select: bool,
 }
 
@@ -405,7 +409,7 @@ pub struct PatchRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RespawnRequest {
     /// End the running program first (`-k`).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kill: bool,
     /// The program to run; absent: the previous one.
     #[serde(flatten)]

@@ -173,11 +173,6 @@ impl Engine {
         }
     }
 
-    /// Returns whether a host with this name is known.
-    pub fn reaches(&self, host: &str) -> bool {
-        self.shared.transports.get(host).is_some()
-    }
-
     /// Returns whether a host with this name is known and is the container of that name. Error:
     /// `CONFLICT` if the name belongs to another host.
     pub fn reaches_container(&self, container: &str) -> Result<bool> {
@@ -191,11 +186,6 @@ impl Engine {
             transport.prefix()
         );
         Err(Error::new(ErrorCode::Conflict, message))
-    }
-
-    /// Returns whether any other host is known.
-    pub fn knows_hosts(&self) -> bool {
-        !self.shared.transports.is_empty()
     }
 
     /// Examines each host that is not connected, without attaching to it. Returns all hosts with

@@ -1,4 +1,4 @@
-//! Remote hosts: listing and adding them, and lists of all of them.
+//! Remote hosts: listing and adding them; lists over all hosts.
 
 use axum::Json;
 use muxtap_engine::{Server, elsewhere::default_server};
@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 
 use super::{
     App,
-    asked::Asked,
     error::{Body as Requested, Params, Result},
     openapi_parts::Failures,
+    server_request::ServerRequest,
 };
 
 use muxtap_api::{AddHostAnswer, AddHostRequest, HostInfo, HostList, HostsQuery, ListAllQuery, Tier};
@@ -60,18 +60,18 @@ pub async fn add(app: App, Requested(request): Requested<AddHostRequest>) -> Res
 /// `field`: the list's name, in its path and in its response; `targets`: the targets that select
 /// its entries.
 pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
-    asked: &Asked<Params<ListAllQuery>>,
+    request: &ServerRequest<Params<ListAllQuery>>,
     (field, targets): (&'static str, &[String]),
     list: impl Fn(Server) -> F,
 ) -> muxtap_api::Result<(Vec<T>, Vec<HostInfo>)>
 where
     F: Future<Output = muxtap_api::Result<Vec<T>>> + Send,
 {
-    let server = asked.server()?;
-    if !asked.own.0.everywhere {
+    let server = request.server()?;
+    if !request.fields.0.everywhere {
         return Ok((list(server).await?, Vec::new()));
     }
-    let (list, app) = (&list, &asked.app);
+    let (list, app) = (&list, &request.app);
     let there = |host: String| async move {
         match list_by_peer(app, &host, field, targets).await? {
             Some(items) => Ok(items),

@@ -13,7 +13,6 @@
 mod again;
 #[cfg(feature = "daemon")]
 mod approvals;
-mod asked;
 mod capability;
 #[cfg(feature = "daemon")]
 mod devices;
@@ -32,6 +31,7 @@ mod page;
 mod peer;
 mod recordings;
 mod routes;
+mod server_request;
 #[cfg(feature = "daemon")]
 mod sessions;
 #[cfg(feature = "daemon")]

@@ -27,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     App,
     again::Again,
-    asked::{Asked, Encoded, Own},
     error::{Body as Requested, Result, last_event_id},
     openapi_parts::Failures,
+    server_request::{Encoded, RouteFields, ServerRequest},
 };
 
 use muxtap_api::{
@@ -48,6 +48,8 @@ use muxtap_peer::Question;
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(10);
 /// The number of concurrent requests on one connection: each open wait is one.
 const STREAMS: u32 = 8192;
+/// The route whose responses continue after `Last-Event-ID`.
+const EVENTS: &str = "/v1/events";
 /// How long a connection may be silent before a ping, and how long the reply may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
@@ -177,24 +179,23 @@ pub async fn tool(
     Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
 }
 
-/// Asks a host's muxtap for the answer to a request. `None`: the host has none, so the request is
-/// answered locally.
-pub(super) async fn ask<P: Own>(
-    asked: &Asked<P>,
+/// Forwards a request to a host's muxtap. `None`: the host has no muxtap.
+pub(super) async fn forward<F: RouteFields>(
+    request: &ServerRequest<F>,
     host: &str,
     operation: Operation,
 ) -> muxtap_api::Result<Option<Response>> {
-    let app = &asked.app;
+    let app = &request.app;
     let Some(peer) = app.rooms().peers.of(&app.engine, host) else { return Ok(None) };
     // A request that is not allowed on this host does not leave it.
     app.engine.authorize(operation.tier())?;
-    if let Some(socket) = &asked.at.socket {
+    if let Some(socket) = &request.at.socket {
         app.engine.socket_named(socket)?;
     }
+    let question = question(request)?;
     if !peer.is_there().await? {
         return Ok(None);
     }
-    let question = question(asked)?;
     let mut record = (operation.tier() != Tier::Read).then(|| app.engine.record_elsewhere(operation.name(), host));
     let answered = peer.ask(question).await;
     if let Some(record) = &mut record {
@@ -208,16 +209,17 @@ pub(super) async fn ask<P: Own>(
 }
 
 /// Writes a request for the host that it names.
-fn question<P: Own>(asked: &Asked<P>) -> muxtap_api::Result<Question> {
-    let Encoded { query, body, wait } = asked.own.encoded()?;
-    let path = path_there(asked.parts.uri.path(), &asked.target, asked.at.socket.as_deref(), &query)?;
-    let again = Again::of(&asked.parts.headers)?;
+fn question<F: RouteFields>(request: &ServerRequest<F>) -> muxtap_api::Result<Question> {
+    let Encoded { query, body, wait } = request.fields.encoded()?;
+    let (path, headers) = (request.parts.uri.path(), &request.parts.headers);
+    let again = Again::of(headers)?;
+    let there = path_there(path, &request.target, request.at.socket.as_deref(), &query)?;
     Ok(Question {
-        resume: last_event_id(&asked.parts.headers)?,
+        resume: if path == EVENTS { last_event_id(headers)? } else { None },
         key: again.key,
         hold: again.hold.map(|hold| Instant::now() + hold.min(POLL_LONGEST)),
         wait,
-        ..Question::new(asked.parts.method.clone(), path, body)
+        ..Question::new(request.parts.method.clone(), there, body)
     })
 }
 

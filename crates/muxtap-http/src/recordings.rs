@@ -13,9 +13,9 @@ use muxtap_record::{ALIS, Secrets, live::Live};
 
 use super::{
     App,
-    asked::Asked,
     error::{Body, Params, PathWord, Result},
     openapi_parts::{Failures, PathPane, PathRecording},
+    server_request::ServerRequest,
 };
 
 use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
@@ -40,11 +40,11 @@ pub async fn list(app: App) -> Result<Json<RecordingList>> {
     request_body = RecordRequest,
     responses((status = 200, description = "The answer", body = RecordingInfo), Failures)
 )]
-pub async fn start(asked: Asked<Body<RecordRequest>>) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            let server = asked.server()?;
-            Ok(Json(asked.app.rooms().recordings.start(&server, &asked.own.0).await?))
+pub async fn start(request: ServerRequest<Body<RecordRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            let server = request.server()?;
+            Ok(Json(request.app.rooms().recordings.start(&server, &request.fields.0).await?))
         })
         .await
 }
@@ -97,19 +97,19 @@ pub async fn stop(app: App, PathWord(id): PathWord) -> Result<Json<RecordingInfo
 pub async fn alis(
     permit: Option<Extension<ConnectionPermit>>,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-    asked: Asked<Params<AlisQuery>>,
+    request: ServerRequest<Params<AlisQuery>>,
 ) -> Response {
-    asked.answer_here(|asked| async move { Ok(open(asked, permit, upgrade).await?) }).await
+    request.respond_locally(|request| async move { Ok(open(request, permit, upgrade).await?) }).await
 }
 
 async fn open(
-    asked: Asked<Params<AlisQuery>>,
+    request: ServerRequest<Params<AlisQuery>>,
     permit: Option<Extension<ConnectionPermit>>,
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> muxtap_api::Result<Response> {
-    asked.app.engine.authorize(Tier::Read)?;
-    let (server, target) = asked.pane().await?;
-    let Asked { app, own: Params(query), .. } = asked;
+    request.app.engine.authorize(Tier::Read)?;
+    let (server, target) = request.pane().await?;
+    let ServerRequest { app, fields: Params(query), .. } = request;
     let secrets = match query.redact {
         Some(redact) => Some(Secrets::compile(&app.engine, vec![redact]).await?),
         None => None,

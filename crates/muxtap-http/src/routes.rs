@@ -9,10 +9,10 @@ use utoipa::IntoParams;
 use super::{
     App,
     again::Again,
-    asked::Asked,
     error::{Body, Params, Result},
     hosts::everywhere,
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
+    server_request::ServerRequest,
     text,
 };
 
@@ -28,7 +28,7 @@ use muxtap_net::{OutOfDescriptors, Peer};
 type Answer<T> = Result<Json<T>>;
 
 /// The timeout of a request for a wait's result.
-#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WaitResultQuery {
     /// How long to wait for the wait's end (default 0; at most 300,000).
@@ -145,12 +145,12 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
     params(ServerQuery, ListAllQuery),
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
-pub async fn list_sessions(asked: Asked<Params<ListAllQuery>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            let targets = &asked.own.0.items();
+pub async fn list_sessions(request: ServerRequest<Params<ListAllQuery>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let targets = &request.fields.0.items();
             let within = |server: Server| async move { server.sessions_within(targets).await };
-            let (sessions, unreachable) = everywhere(&asked, ("sessions", targets), within).await?;
+            let (sessions, unreachable) = everywhere(&request, ("sessions", targets), within).await?;
             Ok(Json(SessionList { sessions, unreachable }))
         })
         .await
@@ -162,9 +162,12 @@ pub async fn list_sessions(asked: Asked<Params<ListAllQuery>>) -> Response {
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "The answer", body = SessionInfo), Failures)
 )]
-pub async fn get_session(asked: Asked) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move { Ok(Json(asked.server()?.session_info(&asked.target).await?)) })
+pub async fn get_session(request: ServerRequest) -> Response {
+    request
+        .respond(
+            Operation::Look,
+            |request| async move { Ok(Json(request.server()?.session_info(&request.target).await?)) },
+        )
         .await
 }
 
@@ -175,12 +178,11 @@ pub async fn get_session(asked: Asked) -> Response {
     request_body = NewSessionRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
-pub async fn new_session(asked: Asked<Body<NewSessionRequest>>) -> Response {
-    asked
-        .answer(
-            Operation::NewSession,
-            |asked| async move { Ok(Json(asked.server()?.create_session(&asked.own.0).await?)) },
-        )
+pub async fn new_session(request: ServerRequest<Body<NewSessionRequest>>) -> Response {
+    request
+        .respond(Operation::NewSession, |request| async move {
+            Ok(Json(request.server()?.create_session(&request.fields.0).await?))
+        })
         .await
 }
 
@@ -191,10 +193,10 @@ pub async fn new_session(asked: Asked<Body<NewSessionRequest>>) -> Response {
     request_body = PatchRequest,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn patch_session(asked: Asked<Body<PatchRequest>>) -> Response {
-    asked
-        .answer(Operation::ChangeSession, |asked| async move {
-            asked.server()?.patch_session(&asked.target, &asked.own.0).await?;
+pub async fn patch_session(request: ServerRequest<Body<PatchRequest>>) -> Response {
+    request
+        .respond(Operation::ChangeSession, |request| async move {
+            request.server()?.patch_session(&request.target, &request.fields.0).await?;
             Ok(DONE)
         })
         .await
@@ -206,10 +208,10 @@ pub async fn patch_session(asked: Asked<Body<PatchRequest>>) -> Response {
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_session(asked: Asked) -> Response {
-    asked
-        .answer(Operation::KillSession, |asked| async move {
-            asked.server()?.kill_session(&asked.target).await?;
+pub async fn kill_session(request: ServerRequest) -> Response {
+    request
+        .respond(Operation::KillSession, |request| async move {
+            request.server()?.kill_session(&request.target).await?;
             Ok(DONE)
         })
         .await
@@ -221,12 +223,12 @@ pub async fn kill_session(asked: Asked) -> Response {
     params(ServerQuery, ListAllQuery),
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
-pub async fn list_windows(asked: Asked<Params<ListAllQuery>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            let targets = &asked.own.0.items();
+pub async fn list_windows(request: ServerRequest<Params<ListAllQuery>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let targets = &request.fields.0.items();
             let within = |server: Server| async move { server.windows_within(targets).await };
-            let (windows, unreachable) = everywhere(&asked, ("windows", targets), within).await?;
+            let (windows, unreachable) = everywhere(&request, ("windows", targets), within).await?;
             Ok(Json(WindowList { windows, unreachable }))
         })
         .await
@@ -239,12 +241,11 @@ pub async fn list_windows(asked: Asked<Params<ListAllQuery>>) -> Response {
     request_body = NewWindowRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
-pub async fn new_window(asked: Asked<Body<NewWindowRequest>>) -> Response {
-    asked
-        .answer(
-            Operation::NewWindow,
-            |asked| async move { Ok(Json(asked.server()?.create_window(&asked.own.0).await?)) },
-        )
+pub async fn new_window(request: ServerRequest<Body<NewWindowRequest>>) -> Response {
+    request
+        .respond(Operation::NewWindow, |request| async move {
+            Ok(Json(request.server()?.create_window(&request.fields.0).await?))
+        })
         .await
 }
 
@@ -255,10 +256,10 @@ pub async fn new_window(asked: Asked<Body<NewWindowRequest>>) -> Response {
     request_body = PatchRequest,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn patch_window(asked: Asked<Body<PatchRequest>>) -> Response {
-    asked
-        .answer(Operation::ChangeWindow, |asked| async move {
-            asked.server()?.patch_window(&asked.target, &asked.own.0).await?;
+pub async fn patch_window(request: ServerRequest<Body<PatchRequest>>) -> Response {
+    request
+        .respond(Operation::ChangeWindow, |request| async move {
+            request.server()?.patch_window(&request.target, &request.fields.0).await?;
             Ok(DONE)
         })
         .await
@@ -270,10 +271,10 @@ pub async fn patch_window(asked: Asked<Body<PatchRequest>>) -> Response {
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_window(asked: Asked) -> Response {
-    asked
-        .answer(Operation::KillWindow, |asked| async move {
-            asked.server()?.kill_window(&asked.target).await?;
+pub async fn kill_window(request: ServerRequest) -> Response {
+    request
+        .respond(Operation::KillWindow, |request| async move {
+            request.server()?.kill_window(&request.target).await?;
             Ok(DONE)
         })
         .await
@@ -285,10 +286,10 @@ pub async fn kill_window(asked: Asked) -> Response {
     params(ServerQuery, FormatListQuery),
     responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
 )]
-pub async fn format_list(asked: Asked<Params<FormatListQuery>>) -> Response {
-    asked
-        .answer(Operation::Format, |asked| async move {
-            Ok(Json(FormatAnswer { lines: asked.server()?.format_list(&asked.own.0).await? }))
+pub async fn format_list(request: ServerRequest<Params<FormatListQuery>>) -> Response {
+    request
+        .respond(Operation::Format, |request| async move {
+            Ok(Json(FormatAnswer { lines: request.server()?.format_list(&request.fields.0).await? }))
         })
         .await
 }
@@ -299,11 +300,11 @@ pub async fn format_list(asked: Asked<Params<FormatListQuery>>) -> Response {
     params(PathPane, ServerQuery, FormatQuery),
     responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
 )]
-pub async fn format(asked: Asked<Params<FormatQuery>>) -> Response {
-    asked
-        .answer(Operation::Format, |asked| async move {
-            let (server, target) = asked.pane().await?;
-            Ok(Json(FormatAnswer { lines: server.format(&target, &asked.own.0.format).await? }))
+pub async fn format(request: ServerRequest<Params<FormatQuery>>) -> Response {
+    request
+        .respond(Operation::Format, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(FormatAnswer { lines: server.format(&target, &request.fields.0.format).await? }))
         })
         .await
 }
@@ -314,12 +315,12 @@ pub async fn format(asked: Asked<Params<FormatQuery>>) -> Response {
     params(ServerQuery, ListAllQuery),
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
-pub async fn list_panes(asked: Asked<Params<ListAllQuery>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            let targets = &asked.own.0.items();
+pub async fn list_panes(request: ServerRequest<Params<ListAllQuery>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let targets = &request.fields.0.items();
             let within = |server: Server| async move { server.panes_within(targets).await };
-            let (panes, unreachable) = everywhere(&asked, ("panes", targets), within).await?;
+            let (panes, unreachable) = everywhere(&request, ("panes", targets), within).await?;
             Ok(Json(PaneList { panes, unreachable }))
         })
         .await
@@ -332,12 +333,11 @@ pub async fn list_panes(asked: Asked<Params<ListAllQuery>>) -> Response {
     request_body = SplitRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
-pub async fn split(asked: Asked<Body<SplitRequest>>) -> Response {
-    asked
-        .answer(
-            Operation::SplitWindow,
-            |asked| async move { Ok(Json(asked.server()?.create_split(&asked.own.0).await?)) },
-        )
+pub async fn split(request: ServerRequest<Body<SplitRequest>>) -> Response {
+    request
+        .respond(Operation::SplitWindow, |request| async move {
+            Ok(Json(request.server()?.create_split(&request.fields.0).await?))
+        })
         .await
 }
 
@@ -348,12 +348,12 @@ pub async fn split(asked: Asked<Body<SplitRequest>>) -> Response {
     request_body = PatchRequest,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn patch_pane(asked: Asked<Body<PatchRequest>>) -> Response {
-    let operation = Operation::of_pane_patch(&asked.own.0);
-    asked
-        .answer(operation, |asked| async move {
-            let (server, target) = asked.pane().await?;
-            server.patch_pane(&target, &asked.own.0).await?;
+pub async fn patch_pane(request: ServerRequest<Body<PatchRequest>>) -> Response {
+    let operation = Operation::of_pane_patch(&request.fields.0);
+    request
+        .respond(operation, |request| async move {
+            let (server, target) = request.pane().await?;
+            server.patch_pane(&target, &request.fields.0).await?;
             Ok(DONE)
         })
         .await
@@ -365,10 +365,10 @@ pub async fn patch_pane(asked: Asked<Body<PatchRequest>>) -> Response {
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_pane(asked: Asked) -> Response {
-    asked
-        .answer(Operation::KillPane, |asked| async move {
-            let (server, target) = asked.pane().await?;
+pub async fn kill_pane(request: ServerRequest) -> Response {
+    request
+        .respond(Operation::KillPane, |request| async move {
+            let (server, target) = request.pane().await?;
             server.kill_pane(&target).await?;
             Ok(DONE)
         })
@@ -381,11 +381,11 @@ pub async fn kill_pane(asked: Asked) -> Response {
     params(PathPane, ServerQuery, CaptureRequest),
     responses((status = 200, description = "The answer", body = CaptureAnswer), Failures)
 )]
-pub async fn capture(asked: Asked<Params<CaptureRequest>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            let (server, target) = asked.pane().await?;
-            Ok(Json(server.capture(&target, &asked.own.0).await?))
+pub async fn capture(request: ServerRequest<Params<CaptureRequest>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.capture(&target, &request.fields.0).await?))
         })
         .await
 }
@@ -396,11 +396,11 @@ pub async fn capture(asked: Asked<Params<CaptureRequest>>) -> Response {
     params(PathPane, ServerQuery, ReadRequest),
     responses((status = 200, description = "The answer", body = ReadAnswer), Failures)
 )]
-pub async fn output(asked: Asked<Params<ReadRequest>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            let (server, target) = asked.pane().await?;
-            Ok(Json(server.read(&target, &asked.own.0).await?))
+pub async fn output(request: ServerRequest<Params<ReadRequest>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.read(&target, &request.fields.0).await?))
         })
         .await
 }
@@ -412,11 +412,11 @@ pub async fn output(asked: Asked<Params<ReadRequest>>) -> Response {
     request_body = InputRequest,
     responses((status = 200, description = "The answer", body = InputAnswer), Failures)
 )]
-pub async fn input(asked: Asked<Body<InputRequest>>) -> Response {
-    asked
-        .answer(Operation::Input, |asked| async move {
-            let (server, target) = asked.pane().await?;
-            Ok(Json(server.input(&target, &asked.own.0).await?))
+pub async fn input(request: ServerRequest<Body<InputRequest>>) -> Response {
+    request
+        .respond(Operation::Input, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.input(&target, &request.fields.0).await?))
         })
         .await
 }
@@ -428,11 +428,11 @@ pub async fn input(asked: Asked<Body<InputRequest>>) -> Response {
     request_body = RunRequest,
     responses((status = 200, description = "The answer", body = RunAnswer), Failures)
 )]
-pub async fn run(asked: Asked<Body<RunRequest>>) -> Response {
-    asked
-        .answer(Operation::Run, |asked| async move {
-            let (server, target) = asked.pane().await?;
-            Ok(Json(server.run(&target, &asked.own.0).await?))
+pub async fn run(request: ServerRequest<Body<RunRequest>>) -> Response {
+    request
+        .respond(Operation::Run, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.run(&target, &request.fields.0).await?))
         })
         .await
 }
@@ -442,11 +442,11 @@ pub async fn run(asked: Asked<Body<RunRequest>>) -> Response {
     get, path = "/v1/waits", tag = "waits",
     responses((status = 200, description = "The answer", body = WaitList), Failures)
 )]
-pub async fn list_waits(asked: Asked) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            asked.app.engine.authorize(Tier::Read)?;
-            Ok(Json(WaitList { waits: asked.app.engine.waits() }))
+pub async fn list_waits(request: ServerRequest) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            request.app.engine.authorize(Tier::Read)?;
+            Ok(Json(WaitList { waits: request.app.engine.waits() }))
         })
         .await
 }
@@ -464,11 +464,11 @@ pub async fn list_waits(asked: Asked) -> Response {
     request_body = WaitRequest,
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait(asked: Asked<Body<WaitRequest>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            let again = Again::of(&asked.parts.headers)?;
-            Ok(Json(asked.server()?.await_again(&asked.own.0, again.id()?, again.hold).await?))
+pub async fn wait(request: ServerRequest<Body<WaitRequest>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let again = Again::of(&request.parts.headers)?;
+            Ok(Json(request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?))
         })
         .await
 }
@@ -479,10 +479,10 @@ pub async fn wait(asked: Asked<Body<WaitRequest>>) -> Response {
     params(PathWait, WaitResultQuery),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait_result(asked: Asked<Params<WaitResultQuery>>) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move {
-            Ok(Json(asked.app.engine.wait_result(&asked.target, asked.own.0.timeout_ms).await?))
+pub async fn wait_result(request: ServerRequest<Params<WaitResultQuery>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            Ok(Json(request.app.engine.wait_result(&request.target, request.fields.0.timeout_ms).await?))
         })
         .await
 }
@@ -493,9 +493,12 @@ pub async fn wait_result(asked: Asked<Params<WaitResultQuery>>) -> Response {
     params(PathWait),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn cancel_wait(asked: Asked) -> Response {
-    asked
-        .answer(Operation::Look, |asked| async move { Ok(Json(asked.app.engine.cancel_wait(&asked.target).await?)) })
+pub async fn cancel_wait(request: ServerRequest) -> Response {
+    request
+        .respond(
+            Operation::Look,
+            |request| async move { Ok(Json(request.app.engine.cancel_wait(&request.target).await?)) },
+        )
         .await
 }
 
@@ -505,11 +508,10 @@ pub async fn cancel_wait(asked: Asked) -> Response {
     params(ServerQuery, ListQuery),
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]
-pub async fn agents(asked: Asked<Params<ListQuery>>) -> Response {
-    asked
-        .answer(
-            Operation::Look,
-            |asked| async move { Ok(Json(asked.server()?.agents_within(&asked.own.0.items()).await?)) },
-        )
+pub async fn agents(request: ServerRequest<Params<ListQuery>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            Ok(Json(request.server()?.agents_within(&request.fields.0.items()).await?))
+        })
         .await
 }

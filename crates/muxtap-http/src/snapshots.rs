@@ -13,9 +13,9 @@ use muxtap_snapshot::{
 
 use super::{
     App,
-    asked::Asked,
     error::{Body, Params, PathWord, Result},
     openapi_parts::{Failures, PathName},
+    server_request::ServerRequest,
 };
 
 use muxtap_api::{DoneAnswer, Error, InputRequest, ServerQuery, Tier};
@@ -47,11 +47,11 @@ pub async fn list(app: App) -> Answer<SnapshotList> {
     request_body = SaveRequest,
     responses((status = 200, description = "The answer", body = SavedAnswer), Failures)
 )]
-pub async fn save(asked: Asked<Body<SaveRequest>>) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            let store = store(&asked.app, Tier::Create)?;
-            Ok(Json(store.save(&asked.server()?, &asked.own.0).await?))
+pub async fn save(request: ServerRequest<Body<SaveRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            let store = store(&request.app, Tier::Create)?;
+            Ok(Json(store.save(&request.server()?, &request.fields.0).await?))
         })
         .await
 }
@@ -95,11 +95,11 @@ pub async fn remove(app: App, PathWord(name): PathWord) -> Answer<DoneAnswer> {
     request_body = RestoreRequest,
     responses((status = 200, description = "The answer", body = RestoreAnswer), Failures)
 )]
-pub async fn restore(asked: Asked<Body<RestoreRequest>>) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            let store = store(&asked.app, Tier::Create)?;
-            Ok(Json(store.restore(&asked.server()?, &asked.target, &asked.own.0).await?))
+pub async fn restore(request: ServerRequest<Body<RestoreRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            let store = store(&request.app, Tier::Create)?;
+            Ok(Json(store.restore(&request.server()?, &request.target, &request.fields.0).await?))
         })
         .await
 }
@@ -110,11 +110,11 @@ pub async fn restore(asked: Asked<Body<RestoreRequest>>) -> Response {
     params(PathName, DiffQuery, ServerQuery),
     responses((status = 200, description = "The answer", body = DiffAnswer), Failures)
 )]
-pub async fn diff(asked: Asked<Params<DiffQuery>>) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            let store = store(&asked.app, Tier::Read)?;
-            Ok(Json(store.diff(&asked.server()?, &asked.target, &asked.own.0).await?))
+pub async fn diff(request: ServerRequest<Params<DiffQuery>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            let store = store(&request.app, Tier::Read)?;
+            Ok(Json(store.diff(&request.server()?, &request.target, &request.fields.0).await?))
         })
         .await
 }
@@ -135,11 +135,11 @@ pub async fn list_layouts(app: App) -> Answer<LayoutList> {
     request_body = LayoutRequest,
     responses((status = 200, description = "The answer", body = LayoutAnswer), Failures)
 )]
-pub async fn save_layout(asked: Asked<Body<LayoutRequest>>) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            let store = store(&asked.app, Tier::Create)?;
-            Ok(Json(layouts::save(&store, &asked.server()?, &asked.own.0).await?))
+pub async fn save_layout(request: ServerRequest<Body<LayoutRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            let store = store(&request.app, Tier::Create)?;
+            Ok(Json(layouts::save(&store, &request.server()?, &request.fields.0).await?))
         })
         .await
 }
@@ -162,11 +162,11 @@ pub async fn remove_layout(app: App, PathWord(name): PathWord) -> Answer<DoneAns
     request_body = LayoutRestoreRequest,
     responses((status = 200, description = "The answer", body = LayoutAnswer), Failures)
 )]
-pub async fn restore_layout(asked: Asked<Body<LayoutRestoreRequest>>) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            let store = store(&asked.app, Tier::Create)?;
-            Ok(Json(layouts::restore(&store, &asked.server()?, &asked.target, &asked.own.0).await?))
+pub async fn restore_layout(request: ServerRequest<Body<LayoutRestoreRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            let store = store(&request.app, Tier::Create)?;
+            Ok(Json(layouts::restore(&store, &request.server()?, &request.target, &request.fields.0).await?))
         })
         .await
 }
@@ -177,8 +177,8 @@ pub async fn restore_layout(asked: Asked<Body<LayoutRestoreRequest>>) -> Respons
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = GroupList), Failures)
 )]
-pub async fn list_groups(asked: Asked) -> Response {
-    asked.answer_here(|asked| async move { Ok(Json(groups::list(&asked.server()?).await?)) }).await
+pub async fn list_groups(request: ServerRequest) -> Response {
+    request.respond_locally(|request| async move { Ok(Json(groups::list(&request.server()?).await?)) }).await
 }
 
 /// Sets the panes of a group.
@@ -188,9 +188,11 @@ pub async fn list_groups(asked: Asked) -> Response {
     request_body = GroupRequest,
     responses((status = 200, description = "The answer", body = GroupAnswer), Failures)
 )]
-pub async fn set_group(asked: Asked<Body<GroupRequest>>) -> Response {
-    asked
-        .answer_here(|asked| async move { Ok(Json(groups::set(&asked.server()?, &asked.target, &asked.own.0).await?)) })
+pub async fn set_group(request: ServerRequest<Body<GroupRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            Ok(Json(groups::set(&request.server()?, &request.target, &request.fields.0).await?))
+        })
         .await
 }
 
@@ -200,10 +202,10 @@ pub async fn set_group(asked: Asked<Body<GroupRequest>>) -> Response {
     params(PathName, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn remove_group(asked: Asked) -> Response {
-    asked
-        .answer_here(|asked| async move {
-            groups::remove(&asked.server()?, &asked.target).await?;
+pub async fn remove_group(request: ServerRequest) -> Response {
+    request
+        .respond_locally(|request| async move {
+            groups::remove(&request.server()?, &request.target).await?;
             Ok(DONE)
         })
         .await
@@ -216,10 +218,10 @@ pub async fn remove_group(asked: Asked) -> Response {
     request_body = InputRequest,
     responses((status = 200, description = "Each pane took it", body = GroupInputAnswer), Failures)
 )]
-pub async fn group_input(asked: Asked<Body<InputRequest>>) -> Response {
-    asked
-        .answer_here(
-            |asked| async move { Ok(Json(groups::input(&asked.server()?, &asked.target, &asked.own.0).await?)) },
-        )
+pub async fn group_input(request: ServerRequest<Body<InputRequest>>) -> Response {
+    request
+        .respond_locally(|request| async move {
+            Ok(Json(groups::input(&request.server()?, &request.target, &request.fields.0).await?))
+        })
         .await
 }

@@ -54,12 +54,14 @@ pub struct List {
     #[serde(default)]
     pub what: ListKind,
     /// Only in this session, window or pane; names may contain *
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Also the default servers of all other hosts
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub everywhere: bool,
     /// tmux server: name (tmux -L) or path of a followed one (default: the caller's)
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -87,30 +89,35 @@ pub struct Capture {
     #[serde(alias = "pane")]
     pub target: String,
     /// Lines of history above the screen (default 0)
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<u32>,
     /// Keep colors (escape sequences)
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub escapes: bool,
     /// Join wrapped lines
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub join: bool,
     /// First line, as for `capture-pane -S`
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub start: Option<String>,
     /// Last line, as for `capture-pane -E`
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub end: Option<String>,
     /// Keep trailing spaces
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub trailing: bool,
     /// Compare with tmux's own capture
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub verify: bool,
     /// Default 16000
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -123,10 +130,13 @@ pub struct Read {
     pub target: String,
     /// A cursor from a result, input (default: the last input, or the pane's creation), start, now
     /// or lines:N
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Wait this long for output, at most 50000
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// End here: a cursor or a time
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub until: Option<String>,
     /// text, ansi or raw (base64)
@@ -134,11 +144,14 @@ pub struct Read {
     #[schema(ignore)]
     pub format: ReadFormat,
     /// Most raw bytes of the page
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub max_bytes: Option<u64>,
     /// Page size (default 16000)
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -149,49 +162,63 @@ pub struct Read {
 #[allow(clippy::struct_excessive_bools)]
 pub struct Wait {
     /// Panes
-    #[serde(default, deserialize_with = "one_or_many", alias = "target", alias = "pane", alias = "targets")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "one_or_many",
+        alias = "target",
+        alias = "pane",
+        alias = "targets"
+    )]
     pub panes: Vec<String>,
     /// Regexes on the output, all; typed echo does not count
-    #[serde(default, deserialize_with = "one_or_many", alias = "pattern")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many", alias = "pattern")]
     pub patterns: Vec<String>,
     /// Regexes on the screen
-    #[serde(default, deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     pub screen: Vec<String>,
     /// Regexes no longer on the screen
-    #[serde(default, deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     pub gone: Vec<String>,
     /// Regexes that fail the wait
-    #[serde(default, deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     pub fail: Vec<String>,
     /// No output for this long
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stable_ms: Option<u64>,
     /// Then no output for this long
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub settle_ms: Option<u64>,
     /// A shell's prompt rests
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prompt: bool,
     /// The bell rang
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bell: bool,
     /// Regex on the pane's title
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The process ended
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exit: bool,
     /// Every pane must match (default: any)
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
     /// As in `read_since`; or screen
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Default 30000, at most a day
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Return at once with the wait's id
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub detach: bool,
     /// Continue this wait
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -200,26 +227,32 @@ pub struct Wait {
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// A pane with an idle shell
-    #[serde(alias = "pane")]
+    #[serde(skip_serializing_if = "Option::is_none", alias = "pane")]
     pub target: Option<String>,
     /// One or more lines of shell
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Of a pending or timed-out run: wait for its end; without target and command
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Timeout (default 30000); the command continues
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Clear text typed at the prompt; else it is an error
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear_line: bool,
     /// How long the pane's program may take to end
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub prompt_ms: Option<u64>,
     /// Default 16000
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// Even your own pane
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -231,27 +264,32 @@ pub struct Send {
     #[serde(alias = "pane")]
     pub target: String,
     /// Typed literally
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Keys by tmux's names: C-c, Enter, Up
-    #[serde(default, deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
     /// Bytes in hexadecimal, instead of text and keys
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub hex: Option<String>,
     /// An answer (key or label) that the pane's agent offers, with its `question_id` from list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// The question to answer; rejected if another one is open
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub question_id: Option<String>,
     /// Then press Enter, once the text is taken in
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submit: bool,
     /// Paste the text (bracketed)
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paste: bool,
     /// Even your own pane
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -264,56 +302,65 @@ pub struct Create {
     #[serde(default)]
     pub what: CreateKind,
     /// Session of a new window, or pane to split
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Name of the session or window
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Shell command line (default: a shell), or a program and its arguments
-    #[serde(default, deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     #[schema(value_type = Option<String>)]
     pub command: Vec<String>,
     /// Working directory
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Variables
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Keep the pane after the command ends
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
     /// Split side by side
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub horizontal: bool,
     /// Name of a new session's window
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub window_name: Option<String>,
     /// Columns of a new session
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub width: Option<u16>,
     /// Rows of a new session
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub height: Option<u16>,
     /// Return an existing session of that name
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub or_existing: bool,
     /// Index of a new window
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub index: Option<u32>,
     /// Put a new pane left or above
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub before: bool,
     /// Give a new pane the window's whole height or width
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub full: bool,
     /// Size of a new pane: cells, or a percentage: `30%`
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub size: Option<String>,
     /// Select the new window or pane
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub select: bool,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -371,11 +418,13 @@ pub struct Kill {
     /// %3 a pane, @1 or session:window a window, $0 or a name a session
     pub target: String,
     /// If the target is ambiguous
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<TargetKind>,
     /// Even your own
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -399,43 +448,50 @@ pub struct Change {
     /// As for kill
     pub target: String,
     /// New name, or title of a pane
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Columns
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<u16>,
     /// Rows
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub height: Option<u16>,
     /// Layout of a window: tiled, even-horizontal, main-vertical …
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<String>,
     /// Make it the current window, or active pane
-    #[serde(default, alias = "focus")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", alias = "focus")]
     pub select: bool,
     /// Zoom the pane; false: unzoom
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub zoom: Option<bool>,
     /// Leave copy mode
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leave_mode: bool,
     /// Restart the pane's program
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub respawn: bool,
     /// With respawn: this shell command line
-    #[serde(default, deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     #[schema(value_type = Option<String>)]
     pub command: Vec<String>,
     /// With respawn: working directory
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub cwd: Option<String>,
     /// With respawn: variables
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(ignore)]
     pub env: BTreeMap<String, String>,
     /// With respawn: keep the pane after its program ends
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub keep: bool,
     /// With respawn: end the running program first
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kill: bool,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -453,15 +509,19 @@ pub struct Search {
     /// Regex, line by line
     pub pattern: String,
     /// Only these; names may contain *
-    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
     /// Most lines, the last ones (default 50)
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lines: Option<usize>,
     /// Lines before and after each
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
     /// Page: 1 has the matches before those of 0
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<usize>,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
@@ -470,14 +530,16 @@ pub struct Search {
 #[serde(deny_unknown_fields)]
 pub struct Watch {
     /// Only these; names may contain *
-    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
     /// resume of the last result; default: now
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
     /// Wait this long for events (default 10000, at most 50000)
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Event types, as of GET /v1/events
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
     pub types: Vec<EventKind>,
     /// Form of output: text, ansi or raw (base64)
@@ -489,9 +551,11 @@ pub struct Watch {
     #[schema(ignore)]
     pub screen: ScreenFormat,
     /// Begin the panes' output here
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub since: Option<String>,
     /// As in list
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 

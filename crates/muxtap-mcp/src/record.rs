@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Arguments of `record`.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Default list
@@ -48,7 +48,7 @@ pub struct Record {
 }
 
 /// Actions of `record`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordAction {
     /// Begins a recording.

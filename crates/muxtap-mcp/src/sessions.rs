@@ -28,7 +28,7 @@ const MAX_CHARS: usize = 20_000;
 const MOST_EVENTS: u64 = 1024;
 
 /// Arguments of `agent_session`.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSessionArguments {
     /// Default list
@@ -67,7 +67,7 @@ pub struct AgentSessionArguments {
 }
 
 /// Actions of `agent_session`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentSessionAction {
     /// Starts an agent.

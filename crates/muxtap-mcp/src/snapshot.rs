@@ -21,7 +21,7 @@ use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 pub const NAME: &str = "snapshot";
 
 /// Actions of `snapshot`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Save sessions.
@@ -57,7 +57,7 @@ pub enum Action {
 }
 
 /// Arguments of `snapshot`.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Snapshot {

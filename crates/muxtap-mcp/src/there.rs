@@ -83,7 +83,7 @@ pub async fn call_tool(
     hold: Option<Duration>,
 ) -> Result<ToolCallAnswer> {
     let none = || Error::not_found(format!("unknown tool {name:?}"));
-    // The others belong to a client, or keep state for one.
+    // The supervisor asks the person of its client, and other sets of tools are for clients that chose them.
     if name == muxtap_supervise::NAME || !tools::TOOLS.iter().any(|tool| tool.name == name) {
         return Err(none());
     }

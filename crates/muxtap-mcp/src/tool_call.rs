@@ -16,7 +16,8 @@ use super::{
     tools, wait, watch,
 };
 
-/// A call of a tool.
+/// A call of a tool. A call that is forwarded is written without the fields that have their default,
+/// so a muxtap of another version need not know them.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum ToolCall {
@@ -31,21 +32,27 @@ pub(super) enum ToolCall {
     Change(Box<args::Change>),
     Search(args::Search),
     Watch(args::Watch),
+    #[serde(skip_serializing)]
     Record(Box<Record>),
+    #[serde(skip_serializing)]
     Snapshot(Box<Snapshot>),
+    #[serde(skip_serializing)]
     AgentSession(Box<AgentSessionArguments>),
     /// Its panes are those of its own sandbox, whatever they are named.
+    #[serde(skip_serializing)]
     Capability(JsonObject),
+    #[serde(skip_serializing)]
     Devices(JsonObject),
+    #[serde(skip_serializing)]
     Workspace(JsonObject),
 }
 
-/// What another muxtap must know of a call to carry it out.
+/// How a call is forwarded to another muxtap.
 #[derive(Clone, Copy)]
 pub(super) struct Remote {
-    /// The operation of the lowest tier that the call needs.
+    /// The operation that the caller must be allowed to carry out on this host first.
     pub(super) operation: Operation,
-    /// Whether the call may be repeated after the link was lost.
+    /// Whether the call may be sent again after the link was lost.
     pub(super) again: bool,
 }
 
@@ -121,8 +128,8 @@ impl ToolCall {
         }
     }
 
-    /// Returns the id of the wait or the run that the call continues.
-    pub(super) fn continued(&self) -> Option<&str> {
+    /// Returns the id of the pending wait or run that the call resumes.
+    pub(super) fn resumed_id(&self) -> Option<&str> {
         match self {
             Self::Wait(args) => args.id.as_deref(),
             Self::Run(args) => args.id.as_deref(),
@@ -130,7 +137,7 @@ impl ToolCall {
         }
     }
 
-    /// Returns how another muxtap carries out the call. `None`: its result is kept on this host.
+    /// Returns how the call is forwarded. `None`: it is never forwarded.
     pub(super) fn remote(&self) -> Option<Remote> {
         let (operation, again) = match self {
             Self::List(_) | Self::Capture(_) | Self::Read(_) | Self::Search(_) => (Operation::Look, true),
@@ -150,7 +157,7 @@ impl ToolCall {
             | Self::Workspace(_) => return None,
         };
         // A request by id can be repeated, however often the link is lost.
-        Some(Remote { operation, again: again || self.continued().is_some() })
+        Some(Remote { operation, again: again || self.resumed_id().is_some() })
     }
 
     /// Carries out the call on this host.
@@ -183,12 +190,17 @@ impl Fields for ToolCall {
             Self::List(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
             Self::Capture(args) => visit(TargetField::One(&mut args.target)),
             Self::Read(args) => visit(TargetField::One(&mut args.target)),
-            // An id is written with its host, like a target.
-            Self::Wait(args) => {
-                args.panes.iter_mut().chain(&mut args.id).for_each(|target| visit(TargetField::One(target)));
+            // An id is written with its host, like a target, and stands alone.
+            Self::Wait(args) if args.panes.is_empty() => {
+                args.id.iter_mut().for_each(|id| visit(TargetField::One(id)));
             }
+            Self::Wait(args) => args.panes.iter_mut().for_each(|pane| visit(TargetField::One(pane))),
             Self::Run(args) => {
-                args.target.iter_mut().chain(&mut args.id).for_each(|target| visit(TargetField::One(target)));
+                args.target
+                    .as_mut()
+                    .or(args.id.as_mut())
+                    .into_iter()
+                    .for_each(|target| visit(TargetField::One(target)));
             }
             Self::Send(args) => visit(TargetField::One(&mut args.target)),
             Self::Create(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
@@ -251,6 +263,25 @@ mod tests {
             }
             let again = serde_json::to_value(call(name, &sent)).unwrap();
             assert_eq!(sent, again, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_forwarded_call_has_no_field_that_its_caller_left_out() {
+        for (name, least) in [
+            ("list", json!({"what": "panes"})),
+            ("capture_pane", json!({"target": "%0"})),
+            ("read_since", json!({"target": "%0", "format": "text"})),
+            ("wait_for", json!({"panes": ["%0"]})),
+            ("run", json!({"target": "%0", "command": "x"})),
+            ("send_keys", json!({"target": "%0"})),
+            ("create", json!({"what": "session"})),
+            ("kill", json!({"target": "%0"})),
+            ("change", json!({"target": "%0"})),
+            ("search", json!({"pattern": "x"})),
+            ("watch", json!({"format": "text", "screen": "rows"})),
+        ] {
+            assert_eq!(serde_json::to_value(call(name, &least)).unwrap(), least, "{name}");
         }
     }
 }

@@ -128,13 +128,13 @@ static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 /// Calls a tool. `None` if the tool does not exist.
 pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match ToolCall::parse(name, arguments)? {
-        Ok(asked) => answer(call, name, asked).await,
+        Ok(asked) => carry_out(call, name, asked).await,
         Err(error) => Err(error),
     })
 }
 
-/// Answers a call: by the muxtap of the host that it names, if that host has one, else here.
-async fn answer(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
+/// Carries out a call: by the muxtap of the host that it names, if that host has one, else locally.
+async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
     let Some(host) = asked.place(call)? else { return asked.perform(call).await };
     let output = match there::call(call, &host, name, &mut asked).await? {
         Some(output) => output,
@@ -143,7 +143,7 @@ async fn answer(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<T
     Ok(output.on_host(&host))
 }
 
-/// Calls the tool list.
+/// Calls the tool `list`.
 pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOutput> {
     use args::ListKind::{Agents, Panes, Sessions, Windows};
     let mut output = ListOutput::default();
@@ -210,7 +210,7 @@ where
     call.engine.list_everywhere(call.server(None)?, list, there).await
 }
 
-/// Calls the tool capture.
+/// Calls the tool `capture_pane`.
 pub(super) async fn capture(call: &CallContext, args: args::Capture) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     if args.history.is_some() && args.start.is_some() {
@@ -246,7 +246,7 @@ pub(super) async fn capture(call: &CallContext, args: args::Capture) -> Result<T
 /// The number of raw bytes in one read: for longer output `more` is set.
 const READ_BYTES: u64 = muxtap_engine::limits::READ_MOST;
 
-/// Calls the tool read.
+/// Calls the tool `read_since`.
 pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
@@ -277,7 +277,6 @@ pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOut
 
 /// Runs a command, or waits for the end of a running one; returns `pending` before a client times
 /// out.
-/// Calls the tool run.
 pub(super) async fn run(call: &CallContext, args: args::Run) -> Result<ToolOutput> {
     let chars = limit(args.max_chars);
     let (id, report) = match (args.id, args.target, args.command) {
@@ -325,7 +324,7 @@ fn timed_out(mut error: Error, id: &str) -> Error {
     error
 }
 
-/// Calls the tool send.
+/// Calls the tool `send_keys`.
 pub(super) async fn send(call: &CallContext, args: args::Send) -> Result<ToolOutput> {
     check_keys(&args.keys)?;
     let answers = match (args.question_id, args.answer) {
@@ -417,7 +416,7 @@ async fn answer_shown(server: &Server, target: &str, question: &str, answer: &st
     ))
 }
 
-/// Calls the tool create.
+/// Calls the tool `create`.
 pub(super) async fn create(call: &CallContext, args: args::Create) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     args.check()?;
@@ -496,7 +495,7 @@ fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind
     })
 }
 
-/// Calls the tool kill.
+/// Calls the tool `kill`.
 pub(super) async fn kill(call: &CallContext, args: args::Kill) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let kind = kind(&args.target, args.what)?;
@@ -510,7 +509,7 @@ pub(super) async fn kill(call: &CallContext, args: args::Kill) -> Result<ToolOut
     Ok(ToolOutput::new(format!("ended {}", args.target), &DoneAnswer { ok: true }))
 }
 
-/// Calls the tool change.
+/// Calls the tool `change`.
 pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let spawns = !args.command.is_empty() || args.cwd.is_some() || !args.env.is_empty() || args.keep;
@@ -566,7 +565,7 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
     Ok(ToolOutput::new(format!("changed {}", args.target), &DoneAnswer { ok: true }))
 }
 
-/// Calls the tool search.
+/// Calls the tool `search`.
 pub(super) async fn search(call: &CallContext, args: args::Search) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let text = args.pattern.clone();

@@ -14,13 +14,12 @@ use std::{
 };
 
 use muxtap_tmux::{DEFAULT_SOCKET, PeerChoice};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
 pub use self::{forward::Question, link::PeerHost};
 use muxtap_engine::Engine;
 
-use muxtap_api::{PeerInfo, Result};
+use muxtap_api::{ListQuery, PeerInfo, Result, ServerQuery, url};
 
 /// The hosts whose muxtap was requested.
 #[derive(Clone, Debug, Default)]
@@ -61,8 +60,10 @@ impl Peers {
         (field, targets): (&str, &[String]),
     ) -> Result<Option<Vec<T>>> {
         let Some(peer) = self.of(engine, host) else { return Ok(None) };
-        let targets = utf8_percent_encode(&targets.join(","), NON_ALPHANUMERIC).to_string();
-        peer.list(format!("/v1/{field}?socket={DEFAULT_SOCKET}&targets={targets}"), field).await
+        let server = ServerQuery { socket: Some(DEFAULT_SOCKET.into()), from: None };
+        let path = url::with_query(&format!("/v1/{field}"), &server);
+        let list = ListQuery { targets: (!targets.is_empty()).then(|| targets.join(",")) };
+        peer.list(url::with_query(&path, &list), field).await
     }
 
     /// Returns the state of a host's muxtap. `None`: it was not requested yet.

@@ -291,10 +291,6 @@ impl Fields for RestoreRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         self.sessions.iter_mut().for_each(|session| visit(TargetField::One(session)));
     }
-
-    fn remove_caller(&mut self) {
-        self.caller_env = None;
-    }
 }
 
 impl Fields for DiffQuery {}

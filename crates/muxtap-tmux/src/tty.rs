@@ -15,6 +15,10 @@ pub struct Foreground {
     pub canonical: bool,
     /// Whether the terminal echoes typed text (`ECHO`).
     pub echo: bool,
+    /// Whether a shell's line editor has the terminal. It echoes typed text by itself, and
+    /// translates neither carriage return nor line feed (readline, fish, ksh), or both (zsh). A
+    /// shell's `read` of single keys leaves `ECHO`, or `ICRNL` alone.
+    pub edited: bool,
     /// The character that erases the line that the terminal collects (`VKILL`); 0 if none does.
     pub kill: u8,
 }
@@ -26,7 +30,7 @@ impl Proc {
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
         use rustix::{
             fs::{Mode, OFlags},
-            termios::{LocalModes, SpecialCodeIndex},
+            termios::{InputModes, LocalModes, SpecialCodeIndex},
         };
         let stat = self.stat(pid)?;
         let group = Some(stat.foreground).filter(|group| *group > 0)?;
@@ -35,13 +39,15 @@ impl Proc {
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
         let settings = rustix::termios::tcgetattr(&terminal).ok()?;
-        let modes = settings.local_modes;
+        let (modes, input) = (settings.local_modes, settings.input_modes);
+        let translates_as_much = input.contains(InputModes::ICRNL) == input.contains(InputModes::INLCR);
         Some(Foreground {
             group,
             args,
             forked,
             canonical: modes.contains(LocalModes::ICANON),
             echo: modes.contains(LocalModes::ECHO),
+            edited: !modes.intersects(LocalModes::ICANON | LocalModes::ECHO) && translates_as_much,
             kill: settings.special_codes[SpecialCodeIndex::VKILL],
         })
     }

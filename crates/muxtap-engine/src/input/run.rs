@@ -231,20 +231,25 @@ impl Server {
         let rests = async {
             loop {
                 changes.borrow_and_update();
-                let looks = match shell::foreground_state(host, pane.metadata()).await {
+                let occupied = match shell::foreground_state(host, pane.metadata()).await {
                     ForegroundState::Shell(reader) => return Ok(reader),
-                    ForegroundState::Other(what) => {
+                    ForegroundState::Busy(name) => {
+                        if busy.get_or_insert_with(Instant::now).elapsed() >= SHELL_START {
+                            return Err(running(&name));
+                        }
+                        None
+                    }
+                    ForegroundState::Other(name) => Some(running(&name)),
+                    ForegroundState::Question(shell) => Some(format!("`{shell}` waits for the answer to a question")),
+                };
+                let looks = match occupied {
+                    None => true,
+                    Some(what) => {
                         if begun.elapsed() >= patience {
                             return Err(what);
                         }
                         (busy, runs) = (None, Some(what));
                         changed.elapsed() < PROMPT_LOOKS
-                    }
-                    ForegroundState::Busy(what) => {
-                        if busy.get_or_insert_with(Instant::now).elapsed() >= SHELL_START {
-                            return Err(what);
-                        }
-                        true
                     }
                 };
                 // A starting shell may print its prompt before it takes over the terminal, and no
@@ -252,7 +257,7 @@ impl Server {
                 let left = patience.saturating_sub(begun.elapsed());
                 let pause = if looks { SHELL_LOOK } else { left };
                 match tokio::time::timeout(pause, changes.changed()).await {
-                    Ok(Err(_)) => return Err("nothing".into()),
+                    Ok(Err(_)) => return Err(running("nothing")),
                     Ok(Ok(())) => changed = Instant::now(),
                     Err(_) => {}
                 }
@@ -261,19 +266,21 @@ impl Server {
         let refused = |what: &str| {
             Error::new(
                 ErrorCode::Conflict,
-                format!(
-                    "no idle shell in pane {}: `{what}` is running; use send-keys and wait-for, or another pane",
-                    pane.id()
-                ),
+                format!("no idle shell in pane {}: {what}; use send-keys and wait-for, or another pane", pane.id()),
             )
             .at_stage("occupied")
         };
         match tokio::time::timeout(deadline.remaining(), rests).await {
             Ok(Ok(reader)) => Ok(reader),
             Ok(Err(what)) => Err(refused(&what)),
-            Err(_) => Err(refused(&runs.unwrap_or_else(|| pane.metadata().command))),
+            Err(_) => Err(refused(&runs.unwrap_or_else(|| running(&pane.metadata().command)))),
         }
     }
+}
+
+/// Says that a program runs.
+fn running(name: &str) -> String {
+    format!("`{name}` is running")
 }
 
 /// A command to type.

@@ -40,6 +40,8 @@ pub enum ForegroundState {
     Shell(IdleShell),
     /// A shell that runs something itself, or is starting.
     Busy(String),
+    /// A shell that waits for a key (`read -n1`): whatever is typed answers its question.
+    Question(String),
     /// Another program.
     Other(String),
 }
@@ -145,6 +147,9 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
     if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
         return ForegroundState::Busy(name.to_owned());
+    }
+    if !foreground.canonical && !foreground.edited {
+        return ForegroundState::Question(name.to_owned());
     }
     ForegroundState::Shell(IdleShell {
         shell,
@@ -258,6 +263,7 @@ mod tests {
             forked: false,
             canonical,
             echo: canonical,
+            edited: !canonical,
             kill: KILL,
         }
     }
@@ -270,6 +276,8 @@ mod tests {
         assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
         assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
         assert_eq!(classify(&foreground(&["bash"], true)), ForegroundState::Busy("bash".into()));
+        let asks = Foreground { edited: false, ..foreground(&["bash"], false) };
+        assert_eq!(classify(&asks), ForegroundState::Question("bash".into()));
         assert_eq!(classify(&foreground(&["bash", "build.sh"], false)), ForegroundState::Other("bash build.sh".into()));
         assert_eq!(classify(&foreground(&["sleep", "9"], true)), ForegroundState::Other("sleep".into()));
         assert_eq!(classify(&foreground(&["/usr/bin/env", "bash", "tool"], true)), ForegroundState::Busy("env".into()));

@@ -19,9 +19,9 @@ use muxtap_api::{Event, EventKind, EventsRequest, Operation, ServerQuery, Subscr
 use muxtap_net::Streaming;
 
 use crate::{
-    asked::Asked,
     error::{Params, last_event_id},
     openapi_parts::Failures,
+    server_request::ServerRequest,
 };
 
 /// How often a comment is sent on a quiet stream, to detect a reader that has disconnected.
@@ -41,17 +41,16 @@ const COPIED_BYTES: usize = 16 * 1024;
         Failures
     )
 )]
-pub async fn stream(asked: Asked<Params<EventsRequest>>) -> Response {
-    asked.answer(Operation::Look, |asked| async move { Ok(begin(asked).await?) }).await
+pub async fn stream(request: ServerRequest<Params<EventsRequest>>) -> Response {
+    request.respond(Operation::Look, |request| async move { Ok(begin(request).await?) }).await
 }
 
-async fn begin(asked: Asked<Params<EventsRequest>>) -> muxtap_api::Result<impl IntoResponse> {
-    let server = asked.server()?;
-    let mut request = SubscribeRequest::try_from(asked.own.0)?;
-    if let Some(last) = last_event_id(&asked.parts.headers)? {
-        request.resume = Some(last);
+async fn begin(request: ServerRequest<Params<EventsRequest>>) -> muxtap_api::Result<impl IntoResponse> {
+    let mut subscribe = SubscribeRequest::try_from(request.fields.0.clone())?;
+    if let Some(last) = last_event_id(&request.parts.headers)? {
+        subscribe.resume = Some(last);
     }
-    let subscription = server.subscribe(&request).await?;
+    let subscription = request.server()?.subscribe(&subscribe).await?;
     let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
     // The connection ends with its stream: no other request is handled on it.
     let headers = [
