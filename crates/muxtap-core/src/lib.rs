@@ -3,7 +3,7 @@
 //!
 //! [`protocol`] is the control-mode protocol between tmux and a client, [`stream`] one pane's
 //! output as a stream with cursors, [`screen`] the content of tmux's grid, and [`marks`] the
-//! commands that shells mark. The crate `muxtap` re-exports the first three under the same names.
+//! commands that shells mark. The crate `muxtap` re-exports them under the same names.
 
 mod cursor;
 #[doc(hidden)]

@@ -26,6 +26,9 @@ pub const LINE_BYTES: usize = 4 * 1024;
 pub const DIRECTORY_BYTES: usize = 4 * 1024;
 /// The bytes that are kept of a notification's title, and of its text.
 pub const NOTIFICATION_BYTES: usize = 4 * 1024;
+/// The environment variable in which a shell that muxtap starts receives its nonce, with which it
+/// prints trusted marks (`muxtap=NONCE` in each OSC 133).
+pub const NONCE_VARIABLE: &str = "MUXTAP_SHELL_NONCE";
 /// The bytes of an id, nonce or signal name; a longer one is ignored.
 const NAME_BYTES: usize = 128;
 

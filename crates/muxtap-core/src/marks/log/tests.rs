@@ -326,6 +326,18 @@ fn a_gap_makes_a_range_incomplete_and_marks_beyond_it_count() {
 }
 
 #[test]
+fn an_end_that_is_lost_in_a_gap_leaves_the_command_unreported() {
+    let mut pane = Pane::new();
+    pane.print("{+A}${+B}{+C;cmdline_url=make}one\n");
+    pane.log.interrupt();
+    pane.print("two\n$ ");
+    assert_eq!(pane.commands(), ["1: make = \"one\\ntwo\\n$ \" -> runs (not whole)"]);
+    pane.print("{+A}$ {+B}ls\r\n{+C;cmdline_url=ls}a\n{+D;0}");
+    let expected = ["1: make = \"one\\ntwo\\n$ \" -> unreported ? (not whole)", "2: ls = \"a\\n\" -> 0"];
+    assert_eq!(pane.commands(), expected);
+}
+
+#[test]
 fn a_stream_that_begins_within_a_command_has_the_next_one_first() {
     assert_eq!(commands("half\n{D;0}{A}${B}{C;cmdline=ls}a\n{D;0}"), ["1!: ls = \"a\\n\" -> 0"]);
 }
