@@ -59,8 +59,8 @@ pub use api::{
 };
 #[cfg(feature = "engine")]
 pub use muxtap_engine::{
-    Capture, CommandChange, CommandEvent, CommandOutput, Engine, Events, Follow, Options, Output, Pane, PaneCommand, Read,
-    RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
+    Capture, CommandChange, CommandEvent, CommandOutput, Engine, Events, Follow, Options, Output, Pane, PaneCommand,
+    Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
 };
 #[cfg(feature = "engine")]
 pub use muxtap_tmux::{CoverageMode, Exit, Floods};

@@ -306,17 +306,16 @@ impl Host {
 
     /// Publishes what changed in a pane's commands.
     fn publish_commands(&self, pane: &PaneState) {
-        // Without a receiver they are dropped: they must not be sent to a later one.
-        let changes = pane.take_command_changes();
-        if let Some(shared) = self.shared()
-            && shared.command_events.receiver_count() > 0
-        {
-            let socket: Arc<Path> = self.socket.as_path().into();
-            for event in changes.into_iter().filter_map(|(change, command)| CommandChange::of(change, command)) {
-                let event = CommandEvent { socket: socket.clone(), pane: pane.id(), change: event };
-                // The last receiver may have gone just now.
-                let _ = shared.command_events.send(Arc::new(event));
-            }
+        let Some(shared) = self.shared().filter(|shared| shared.command_events.receiver_count() > 0) else {
+            // A later receiver must not get them.
+            return pane.drop_command_changes();
+        };
+        let socket: Arc<Path> = self.socket.as_path().into();
+        let changes = pane.take_command_changes().into_iter();
+        for change in changes.filter_map(|(change, command)| CommandChange::of(change, command)) {
+            let event = CommandEvent { socket: socket.clone(), pane: pane.id(), change };
+            // The last receiver may have gone just now.
+            let _ = shared.command_events.send(Arc::new(event));
         }
     }
 

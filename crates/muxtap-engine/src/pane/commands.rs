@@ -92,6 +92,11 @@ impl PaneState {
         Some(self.placed(&locked, command))
     }
 
+    /// Drops the changes of commands: nothing receives them.
+    pub(crate) fn drop_command_changes(&self) {
+        self.lock().output.commands.log.take_changes();
+    }
+
     /// Takes the changes of commands since the last call, each with its command if that is still
     /// kept.
     pub(crate) fn take_command_changes(&self) -> Vec<(Change, Option<PaneCommand>)> {
