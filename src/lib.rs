@@ -46,7 +46,7 @@ pub use muxtap_api as api;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use muxtap_approvals as approvals;
-pub use muxtap_core::{protocol, screen, stream};
+pub use muxtap_core::{marks, protocol, screen, stream};
 #[cfg(feature = "http")]
 pub use muxtap_http as http;
 #[cfg(feature = "cli")]
@@ -59,7 +59,8 @@ pub use api::{
 };
 #[cfg(feature = "engine")]
 pub use muxtap_engine::{
-    Capture, Engine, Events, Follow, Options, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
+    Capture, CommandChange, CommandEvent, CommandOutput, Engine, Events, Follow, Options, Output, Pane, PaneCommand,
+    Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
 };
 #[cfg(feature = "engine")]
 pub use muxtap_tmux::{CoverageMode, Exit, Floods};

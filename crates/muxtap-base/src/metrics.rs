@@ -74,6 +74,11 @@ pub fn screen_doubt(reason: &'static str) {
     counter!("muxtap_screen_doubts_total", "reason" => reason).increment(1);
 }
 
+/// Counts a mark that a shell or program printed, by its kind (`osc-133`, `progress` …).
+pub fn mark(kind: &'static str) {
+    counter!("muxtap_marks_total", "kind" => kind).increment(1);
+}
+
 /// Counts a capture by its source.
 pub fn capture(source: &'static str) {
     counter!("muxtap_captures_total", "source" => source).increment(1);

@@ -2,14 +2,15 @@
 //! fuzzing.
 //!
 //! [`protocol`] is the control-mode protocol between tmux and a client, [`stream`] one pane's
-//! output as a stream with cursors, and [`screen`] the content of tmux's grid. The crate `muxtap`
-//! re-exports them under the same names.
+//! output as a stream with cursors, [`screen`] the content of tmux's grid, and [`marks`] the
+//! commands that shells mark. The crate `muxtap` re-exports them under the same names.
 
 mod cursor;
 #[doc(hidden)]
 pub mod duration;
 mod error;
 mod gap;
+pub mod marks;
 pub mod protocol;
 pub mod screen;
 pub mod stream;

@@ -25,7 +25,7 @@ use muxtap_tmux::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    PaneState, Shared,
+    CommandChange, CommandEvent, PaneState, Shared,
     agents::registry::AgentRegistry,
     limits,
     pane::{MemoryDelta, PaneMetadata, PushOutcome},
@@ -282,6 +282,7 @@ impl Host {
     fn mark_exited(&self, pane: &PaneState, exit: Exit) {
         if let Some(memory) = pane.mark_exited(exit) {
             self.charge(memory);
+            self.publish_commands(pane);
             self.publish(exit_event(pane, exit));
         }
     }
@@ -290,6 +291,7 @@ impl Host {
     pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<PaneState>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
         if pane.mark_command_ended(exit) {
+            self.publish_commands(pane);
             self.publish(exit_event(pane, exit));
         }
         (self.hooks.command_ended)(self, pane, exit);
@@ -299,6 +301,21 @@ impl Host {
         if let Some(shared) = self.shared() {
             // There may be no receiver.
             let _ = shared.events.send((self.socket.as_path().into(), event));
+        }
+    }
+
+    /// Publishes what changed in a pane's commands.
+    fn publish_commands(&self, pane: &PaneState) {
+        let Some(shared) = self.shared().filter(|shared| shared.command_events.receiver_count() > 0) else {
+            // A later receiver must not get them.
+            return pane.drop_command_changes();
+        };
+        let socket: Arc<Path> = self.socket.as_path().into();
+        let changes = pane.take_command_changes().into_iter();
+        for change in changes.filter_map(|(change, command)| CommandChange::of(change, command)) {
+            let event = CommandEvent { socket: socket.clone(), pane: pane.id(), change };
+            // The last receiver may have gone just now.
+            let _ = shared.command_events.send(Arc::new(event));
         }
     }
 
@@ -343,6 +360,9 @@ impl Host {
         }
         if let Some(due) = pushed.string_due {
             self.give_up_string_at(pane, due);
+        }
+        if pushed.has_command_changes {
+            self.publish_commands(pane);
         }
         if let Some(status) = pushed.wrapper_exit {
             self.wrapped_command_ended(pane, status);
@@ -447,6 +467,7 @@ impl Host {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
         let (needs_resync, memory) = pane.restart(ran);
         self.charge(memory);
+        self.publish_commands(&pane);
         if needs_resync {
             self.resync(&pane);
         }

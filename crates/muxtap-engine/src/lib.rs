@@ -49,6 +49,7 @@ pub use authority::{Caller, Principal};
 pub use changes::{Changes, PaneChanges};
 pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
+pub use handles::{CommandChange, CommandEvent, CommandOutput};
 pub use handles::{PaneLook, PaneWatch, ValueList, WindowFit};
 pub use host::Host;
 use host::{PaneHooks, Reports};
@@ -66,7 +67,7 @@ pub use muxtap_tmux::{
     Transport, agent_marks, is_absent, is_secret,
 };
 pub use options::Options;
-pub use pane::{PaneState, Revision};
+pub use pane::{PaneCommand, PaneState, Revision};
 pub use query::scope::{Names, Scopes, is_pattern};
 pub use query::targets::{SessionPart, Target, find_pane, find_session, find_window, is_number};
 pub use spawn::create::{literal, made_pane, perhaps_made};
@@ -98,6 +99,9 @@ pub(crate) struct Shared {
     runs: input::runs::Runs,
     /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
+    /// Changes of commands, directories and progress, and notifications. A channel of its own: a
+    /// program that floods it displaces no other event.
+    pub(crate) command_events: broadcast::Sender<Arc<CommandEvent>>,
     /// How many connections to servers were made so far, on all servers together.
     links: tokio::sync::watch::Sender<u64>,
     /// Sends notes of muxtap's activity in panes.
@@ -174,6 +178,7 @@ impl Engine {
             waits: Waits::default(),
             runs: input::runs::Runs::default(),
             events: broadcast::Sender::new(1024),
+            command_events: broadcast::Sender::new(1024),
             links: tokio::sync::watch::Sender::new(0),
             activity: activity::channel(),
             cancel: CancellationToken::new(),

@@ -11,6 +11,7 @@ pub(super) mod resync;
 pub(super) mod screen_model;
 pub(super) mod shell_marks;
 
+mod commands;
 mod encoded_event;
 mod feed;
 mod input;
@@ -52,6 +53,7 @@ use super::sync::{
     watch::{Receiver, Sender},
 };
 
+pub use commands::PaneCommand;
 pub use encoded_event::EncodedEvent;
 pub(super) use input::Typing;
 pub(super) use metadata::{PaneMetadata, Resync};
@@ -242,8 +244,9 @@ impl PaneState {
         let memory = locked.memory_since(before);
         let wrapper_exit = locked.take_wrapper_exit();
         let string_due = locked.output.watch_string();
+        let has_command_changes = locked.has_command_changes();
         self.notify_changed(locked);
-        Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure })
+        Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure, has_command_changes })
     }
 
     /// Begins a new generation of output, before the seed that starts it is applied. Returns it.
@@ -318,6 +321,8 @@ pub(super) struct PushOutcome {
     pub(super) string_due: Option<Instant>,
     /// Whether the screen is watched and another seed would reveal more of it.
     pub(super) is_unsure: bool,
+    /// Whether commands changed ([`PaneState::take_command_changes`]).
+    pub(super) has_command_changes: bool,
 }
 
 impl LockedPane {

@@ -5,8 +5,9 @@
 
 use super::text::{Control, Mark, TextSink};
 
-/// The bytes of an OSC or title that are kept; a longer one is skipped and not reported.
-pub const PAYLOAD_LIMIT: usize = 4096;
+/// The bytes of an OSC or title that are kept. Of a longer OSC only the beginning is reported, as
+/// [`Mark::Long`]; a longer title is skipped.
+pub const PAYLOAD_LIMIT: usize = 6 * 1024;
 
 /// The replacement for invalid bytes.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
@@ -37,6 +38,18 @@ enum Phase {
     /// In a DCS's data, which only `ESC \` ends (CAN and SUB do not, as in tmux).
     DcsData,
     DcsEscape,
+}
+
+/// What a decoder knows of an open payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Known {
+    /// All of it so far.
+    #[default]
+    Whole,
+    /// The first [`PAYLOAD_LIMIT`] bytes; it is longer.
+    Beginning,
+    /// Nothing that can be reported: another decoder had its beginning.
+    Nothing,
 }
 
 impl Phase {
@@ -82,8 +95,8 @@ pub struct DecoderState {
     private: bool,
     /// Whether the payload is a title, not an OSC.
     title: bool,
-    /// Whether the payload is incomplete, and so is not reported.
-    cut: bool,
+    /// What is known of the payload.
+    known: Known,
     /// The first bytes of a character.
     held: [u8; 4],
     held_len: u8,
@@ -132,7 +145,7 @@ impl TextDecoder {
     /// is open here and does not report it.
     pub fn state(&self) -> DecoderState {
         let open = matches!(self.state.phase, Phase::Payload | Phase::PayloadEscape);
-        DecoderState { cut: self.state.cut || open, ..self.state }
+        DecoderState { known: if open { Known::Nothing } else { self.state.known }, ..self.state }
     }
 
     /// Forgets an open sequence or character: bytes that follow do not join earlier ones.
@@ -293,12 +306,12 @@ impl TextDecoder {
     /// Collects payload up to a control byte. Returns its length in bytes.
     fn collect(&mut self, bytes: &[u8]) -> usize {
         let len = string_len(bytes);
-        let part = bytes.get(..len).unwrap_or_default();
-        if self.state.cut || self.payload.len() + len > PAYLOAD_LIMIT {
-            self.state.cut = true;
-            self.payload = Vec::new();
-        } else {
-            self.payload.extend_from_slice(part);
+        if self.state.known == Known::Whole {
+            let room = PAYLOAD_LIMIT.saturating_sub(self.payload.len());
+            if len > room {
+                self.state.known = Known::Beginning;
+            }
+            self.payload.extend_from_slice(bytes.get(..len.min(room)).unwrap_or_default());
         }
         len
     }
@@ -431,12 +444,17 @@ impl TextDecoder {
     /// Reports a complete payload.
     fn report(&mut self, end: u64, sink: &mut (impl TextSink + ?Sized)) {
         let payload = std::mem::take(&mut self.payload);
-        if self.state.cut {
+        if self.state.known == Known::Nothing {
             return;
         }
         let start = self.state.start;
         let rest = |number: &[u8]| payload.strip_prefix(number).and_then(|rest| rest.strip_prefix(b";"));
-        let mark = if self.state.title {
+        let mark = if self.state.known == Known::Beginning {
+            if self.state.title || rest(b"0").is_some() || rest(b"2").is_some() {
+                return;
+            }
+            Mark::Long(&payload)
+        } else if self.state.title {
             Mark::Title(&payload)
         } else if let Some(title) = rest(b"0").or_else(|| rest(b"2")) {
             Mark::Title(title)

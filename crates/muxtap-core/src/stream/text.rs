@@ -40,8 +40,11 @@ pub enum Mark<'a> {
     Title(&'a [u8]),
     /// OSC 133: the bytes after `133;`, raw (`A`, `B`, `C`, `D;0` …).
     Prompt(&'a [u8]),
-    /// Any other OSC: the whole payload, limited in length.
+    /// Any other OSC: the whole payload.
     Osc(&'a [u8]),
+    /// The beginning of an OSC that is longer than
+    /// [`PAYLOAD_LIMIT`](super::decoder::PAYLOAD_LIMIT) and no title. The rest is skipped.
+    Long(&'a [u8]),
 }
 
 /// A sink that drops everything.

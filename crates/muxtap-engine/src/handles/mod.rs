@@ -3,6 +3,7 @@
 //! Interfaces pass the requests of their callers ([`muxtap_api`]'s types, with targets as text); a
 //! program uses typed handles instead. Both call the same methods.
 
+mod commands;
 mod fit;
 mod follow;
 mod orders;
@@ -13,6 +14,7 @@ mod server;
 mod spawn;
 mod wait;
 
+pub use commands::{CommandChange, CommandEvent, CommandOutput};
 pub use fit::WindowFit;
 pub use follow::{Events, Follow};
 pub use orders::ValueList;

@@ -14,6 +14,7 @@ use muxtap_core::{
 
 use super::{
     Revision,
+    commands::Commands,
     output_times::OutputTimes,
     screen_model::{ScreenModel, Staleness},
     shell_marks::ShellMarks,
@@ -28,6 +29,8 @@ pub(super) struct Output {
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
     pub(super) shell_marks: ShellMarks,
+    /// The commands that the marks of shells tell of.
+    pub(super) commands: Commands,
     /// The pane's screen. For a pane that has ended: its last screen.
     pub(super) screen: ScreenModel,
     /// The timeout of the unterminated string (OSC, DCS …) at the stream's end.
@@ -66,6 +69,7 @@ impl Output {
             ring: Ring::new(ring_bytes),
             echo: EchoFilter::default(),
             shell_marks: ShellMarks::default(),
+            commands: Commands::new(),
             screen: ScreenModel::default(),
             string: StringTimeout::default(),
             last: Instant::now(),
@@ -75,9 +79,12 @@ impl Output {
         }
     }
 
-    /// Returns the number of bytes held: output and screen.
+    /// Returns the number of bytes held: output, screen and commands.
     pub(super) fn held_bytes(&self) -> usize {
-        self.ring.len() + self.screen.memory() + self.cut.as_ref().map_or(0, |cut| cut.bytes.len())
+        self.ring.len()
+            + self.screen.memory()
+            + self.commands.log.memory()
+            + self.cut.as_ref().map_or(0, |cut| cut.bytes.len())
     }
 
     pub(super) fn revision(&self) -> Revision {
@@ -149,14 +156,15 @@ impl Output {
         quiet: bool,
         watchers: &mut Watchers,
     ) -> (Option<Changes>, Option<Staleness>) {
-        let Self { ring, echo, shell_marks, screen, .. } = self;
+        let Self { ring, echo, shell_marks, commands, screen, .. } = self;
         let echo = if echo.is_idle() { None } else { Some(echo) };
-        let mut tee = Tee { echo, watchers, shell_marks };
+        let mut tee = Tee { echo, watchers, shell_marks, commands };
         let drawn = screen.feed_with(data, quiet, |screen| match screen {
             Some(screen) => ring.push_and_draw(data, &mut tee, screen),
             None => ring.push(data, &mut tee),
         });
         self.string.note(self.ring.string_start());
+        self.commands.read_lines(&self.ring);
         drawn
     }
 
@@ -207,11 +215,12 @@ impl Output {
     }
 }
 
-/// Passes the decoder's events to echo filter, watchers and shell marks.
+/// Passes the decoder's events to echo filter, watchers, shell marks and commands.
 struct Tee<'a> {
     echo: Option<&'a mut EchoFilter>,
     watchers: &'a mut Watchers,
     shell_marks: &'a mut ShellMarks,
+    commands: &'a mut Commands,
 }
 
 impl TextSink for Tee<'_> {
@@ -235,5 +244,6 @@ impl TextSink for Tee<'_> {
 
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         self.shell_marks.mark(start, end, mark);
+        self.commands.mark(start, end, mark);
     }
 }

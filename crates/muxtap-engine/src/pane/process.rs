@@ -103,6 +103,7 @@ impl PaneState {
         let before = locked.held_bytes();
         first(&mut locked);
         locked.process.end(exit);
+        locked.end_commands(exit);
         locked.rest_watchers();
         let _watchers = locked.watchers.pane_ended(exit);
         let memory = locked.memory_since(before);

@@ -81,6 +81,10 @@ impl PaneState {
             if locked.is_whole_with(output, seed, rules) { None } else { Some(locked.shown_more(seed, rules)?) };
         let output = shown.as_deref().unwrap_or(output);
         let before = locked.held_bytes();
+        if shown.is_some() {
+            // Lines of the screen have no marks.
+            locked.output.commands.log.interrupt();
+        }
         if !output.is_empty() {
             locked.output.arrive(Instant::now());
             locked.feed(output, false);
@@ -96,9 +100,10 @@ impl PaneState {
         let memory = locked.memory_since(before);
         let wrapper_exit = locked.take_wrapper_exit();
         let string_due = locked.output.watch_string();
+        let has_command_changes = locked.has_command_changes();
         self.notify_changed(locked);
         // The seed has reconciled the screen.
-        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false })
+        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false, has_command_changes })
     }
 
     /// Restarts the stream for another program, and closes whatever the last program left open.
@@ -111,6 +116,7 @@ impl PaneState {
         let needs_resync = locked.output.screen.restart();
         let is_open = !locked.output.resting_line().is_empty();
         locked.output.ring.restart();
+        locked.end_commands(Exit::default());
         if is_open {
             locked.feed(b"\r\n", false);
         }
@@ -232,6 +238,7 @@ impl LockedPane {
         metrics::gap(reason);
         self.output.ring.push_gap(gap);
         self.output.echo.interrupt();
+        self.output.commands.log.interrupt();
         self.watchers.record_gap(gap);
     }
 

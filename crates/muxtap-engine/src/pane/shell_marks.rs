@@ -83,6 +83,7 @@ impl ShellMarks {
                 _ => {}
             },
             Mark::Osc(payload) => self.run_mark(start, end, payload),
+            Mark::Long(_) => {}
         }
     }
 

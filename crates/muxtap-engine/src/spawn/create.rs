@@ -12,9 +12,12 @@ use muxtap_api::{
     SplitRequest, Tier,
 };
 use muxtap_base::nonce;
-use muxtap_core::protocol::{
-    command::{Command, CommandLine},
-    ids::{PaneId, SessionId},
+use muxtap_core::{
+    marks::NONCE_VARIABLE,
+    protocol::{
+        command::{Command, CommandLine},
+        ids::{PaneId, SessionId},
+    },
 };
 use muxtap_tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, Updated, keeps_sessions};
 
@@ -281,6 +284,9 @@ impl Server {
         let pane = host.pane(id).ok_or_else(gone)?;
         let start = pane.lock().ring().start();
         pane.mark_started(start);
+        if let Some(nonce) = spawn.env.get(NONCE_VARIABLE) {
+            pane.trust_shell(nonce.clone());
+        }
         let cursor = pane.cursor(start);
         if policy == ExitPolicy::Managed {
             self.start_command(&pane, spawn).await?;

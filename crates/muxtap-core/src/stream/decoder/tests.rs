@@ -11,6 +11,7 @@ pub(crate) enum Event {
     Title(u64, u64, String),
     Prompt(u64, u64, String),
     Osc(u64, u64, String),
+    Long(u64, u64, usize),
 }
 
 /// Collects events; consecutive runs of text become one.
@@ -60,6 +61,7 @@ impl TextSink for Events {
             Mark::Title(title) => Event::Title(start, end, owned(title)),
             Mark::Prompt(prompt) => Event::Prompt(start, end, owned(prompt)),
             Mark::Osc(osc) => Event::Osc(start, end, owned(osc)),
+            Mark::Long(osc) => Event::Long(start, end, osc.len()),
         });
     }
 }
@@ -131,9 +133,23 @@ fn an_osc_ends_at_any_escape_as_in_tmux_and_can_aborts_it() {
 }
 
 #[test]
-fn an_osc_that_is_too_long_is_swallowed_whole() {
+fn a_title_that_is_too_long_is_swallowed_whole_and_another_osc_keeps_its_beginning() {
+    let end = PAYLOAD_LIMIT as u64 + 6;
     let long = [b"\x1b]0;".as_slice(), &[b'x'; PAYLOAD_LIMIT + 1], b"\x07after"].concat();
-    assert_eq!(decode(&long), [text(4 + PAYLOAD_LIMIT as u64 + 2, "after")]);
+    assert_eq!(decode(&long), [text(end, "after")]);
+    let long = [b"\x1b]7;".as_slice(), &[b'x'; PAYLOAD_LIMIT + 1], b"\x07after"].concat();
+    let expected = [Event::Long(0, end, PAYLOAD_LIMIT), text(end, "after")];
+    assert_eq!(decode(&long), expected);
+    for cut in 1..long.len() {
+        let mut events = Events::default();
+        let mut decoder = TextDecoder::default();
+        decoder.feed(0, &long[..cut], &mut events);
+        decoder.feed(cut as u64, &long[cut..], &mut events);
+        assert_eq!(events.0.last(), expected.last());
+        assert_eq!(events.0.first(), expected.first());
+    }
+    let whole = [b"\x1b]".as_slice(), &[b'x'; PAYLOAD_LIMIT], b"\x07"].concat();
+    assert!(matches!(decode(&whole)[..], [Event::Osc(0, _, ref osc)] if osc.len() == PAYLOAD_LIMIT));
 }
 
 #[test]

@@ -364,9 +364,10 @@ proptest! {
         let known = |end: u64| end < to || (end == to && matches!(bytes[end as usize - 1], 0x07 | b'\\'));
         let within = |event: &Event| match event {
             Event::Text(at, _) | Event::Control(at, _) | Event::Bell(at) => from <= *at && *at < to,
-            Event::Title(start, end, _) | Event::Prompt(start, end, _) | Event::Osc(start, end, _) => {
-                from <= *start && known(*end)
-            }
+            Event::Title(start, end, _)
+            | Event::Prompt(start, end, _)
+            | Event::Osc(start, end, _)
+            | Event::Long(start, end, _) => from <= *start && known(*end),
         };
         let mut again = Events::default();
         ring.decode_from(from, to, &mut again);

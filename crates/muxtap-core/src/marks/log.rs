@@ -1,0 +1,753 @@
+//! Commands of a pane, made of the marks that its shells print.
+//!
+//! Shells form a stack of *levels*: the shell of the pane, a shell started in it, a shell on another
+//! host in that one. Each level runs at most one command. Two kinds of levels never mix: *trusted*
+//! ones, whose marks carry a nonce of muxtap's, and *claimed* ones. A claimed mark changes no
+//! trusted level (K3).
+//!
+//! Several integrations may mark the same command. Marks without a byte between them belong to one
+//! *run*: two begins in one run are one command.
+
+use std::{collections::VecDeque, ops::Range, time::Duration};
+
+use super::{
+    ContextEnd, ContextStart, Directory, Family, Line, LineSource, Notification, Progress, ShellMark, Sign, Step,
+    context::ContextKind, notification::Joiner, parse,
+};
+
+use crate::stream::text::Mark;
+
+/// The commands of a pane that are kept; with more, the earliest that ended are dropped (K6).
+pub const COMMANDS: usize = 1000;
+/// The bytes of lines and directories of a pane's commands; with more, the earliest are dropped.
+pub const COMMAND_TEXT_BYTES: usize = 1 << 20;
+/// The shells in shells that the log tells apart.
+pub const LEVELS: usize = 16;
+/// The nonces that a pane trusts at once; with more, the earliest is forgotten.
+const NONCES: usize = 16;
+/// The changes that are kept until they are taken; with more, the earliest are dropped.
+const CHANGES: usize = 256;
+
+/// A time on two clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The time since any fixed moment, by a clock that never jumps.
+    pub monotonic: Duration,
+}
+
+/// A command that ran, or runs, in a pane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The number in its pane, from 1.
+    pub number: u64,
+    /// The number of the command in which it runs: a shell, ssh, a container.
+    pub parent: Option<u64>,
+    /// The command line; `None` if neither the shell nor the screen showed it.
+    pub line: Option<Line>,
+    /// The directory that was last reported before it began. Always a claim.
+    pub directory: Option<Directory>,
+    /// The time of its begin, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// How long it ran; `None` while it runs.
+    pub duration: Option<Duration>,
+    /// The exit status, if one was reported.
+    pub status: Option<i32>,
+    /// The name of the signal that ended it, if one was reported.
+    pub signal: Option<String>,
+    /// How its end became known; `None` while it runs.
+    pub end: Option<End>,
+    /// Whether its marks carried a nonce of muxtap's; otherwise any program may have printed them.
+    pub is_trusted: bool,
+    /// Where its output is in the pane's stream.
+    pub output: Output,
+    /// The offsets between the end of the prompt and the begin of the output: what was typed.
+    typed: Option<Range<u64>>,
+    began: Duration,
+}
+
+impl Command {
+    fn text_bytes(&self) -> usize {
+        let directory = self.directory.as_ref();
+        self.line.as_ref().map_or(0, |line| line.text.len())
+            + directory.map_or(0, |directory| directory.path.len() + directory.host.as_ref().map_or(0, String::len))
+            + self.signal.as_ref().map_or(0, String::len)
+    }
+}
+
+/// The range of a command's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The offset of the first byte.
+    pub start: u64,
+    /// The offset after the last byte; `None` while the command runs.
+    pub end: Option<u64>,
+    /// Whether no byte is known to be missing within the range.
+    pub is_whole: bool,
+}
+
+/// How a command's end became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its shell reported the end.
+    Reported,
+    /// Its shell began something else without reporting the end: a prompt, or the next command. The
+    /// status is unknown.
+    Unreported,
+    /// Its shell is gone: a shell outside of it continued. The status is unknown.
+    ShellGone,
+    /// The pane's process ended. Status and signal are those of the process.
+    ProcessEnded,
+}
+
+/// A change that a mark caused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The command with this number began.
+    Started(u64),
+    /// The command with this number ended.
+    Finished(u64),
+    /// The pane's directory is another one.
+    Directory(Directory),
+    /// A program reports progress.
+    Progress(Progress),
+    /// A program shows a notification.
+    Notification(Notification),
+}
+
+/// The kinds of marks that may begin and end a command, as a set of bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sources(u8);
+
+impl Sources {
+    const CONTEXT: Self = Self(8);
+
+    fn of(family: Family, is_trusted: bool) -> Self {
+        Self(match (family, is_trusted) {
+            (_, true) => 1,
+            (Family::Osc133, false) => 2,
+            (Family::Osc633, false) => 4,
+        })
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// A shell, or another context in which shells run.
+#[derive(Clone, Debug, Default)]
+struct Level {
+    is_trusted: bool,
+    /// The shell's id in OSC 133.
+    aid: Option<String>,
+    /// The id of the context in OSC 3008.
+    context: Option<String>,
+    /// The offset at which the command line begins.
+    input: Option<u64>,
+    /// The command line that was reported before the command (OSC 633 `E`).
+    line: Option<Line>,
+    running: Option<Running>,
+}
+
+/// The command that a level runs.
+#[derive(Clone, Debug)]
+struct Running {
+    number: u64,
+    /// The kinds of marks that began it.
+    sources: Sources,
+    /// The run of marks in which it began.
+    run: u64,
+    /// The id of the command in OSC 3008.
+    context: Option<String>,
+    /// The run and the offset of a claimed end of this trusted command. It counts only as the place
+    /// where the output ended, and only if a trusted end follows without a byte between.
+    claimed_end: Option<(u64, u64)>,
+}
+
+/// The last command that ended, for ends of other integrations.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    number: u64,
+    sources: Sources,
+    run: u64,
+}
+
+/// The place and time of a mark, and whether it is trusted.
+#[derive(Clone, Copy)]
+struct At {
+    start: u64,
+    end: u64,
+    now: Moment,
+    is_trusted: bool,
+    source: Sources,
+}
+
+/// The commands of one pane. Its memory is bounded (K6).
+#[derive(Clone, Debug, Default)]
+pub struct CommandLog {
+    commands: VecDeque<Command>,
+    last_number: u64,
+    /// Bytes of the commands' texts.
+    text_bytes: usize,
+    levels: Vec<Level>,
+    nonces: Vec<String>,
+    directory: Option<Directory>,
+    /// The run in which the directory was reported.
+    directory_run: u64,
+    joiner: Joiner,
+    changes: VecDeque<Change>,
+    /// Commands that began and whose line the shell did not report.
+    lineless: Vec<u64>,
+    last_ended: Option<Ended>,
+    /// The offset at which the current run of marks began, and its end.
+    run: u64,
+    run_end: Option<u64>,
+}
+
+impl CommandLog {
+    /// Trusts marks with this nonce from now on.
+    pub fn trust(&mut self, nonce: String) {
+        if self.nonces.contains(&nonce) {
+            return;
+        }
+        if self.nonces.len() >= NONCES {
+            self.nonces.remove(0);
+        }
+        self.nonces.push(nonce);
+    }
+
+    /// Returns the commands, the earliest first.
+    pub fn commands(&self) -> impl DoubleEndedIterator<Item = &Command> + ExactSizeIterator {
+        self.commands.iter()
+    }
+
+    /// Returns the command with this number.
+    pub fn command(&self, number: u64) -> Option<&Command> {
+        let at = self.position(number)?;
+        self.commands.get(at)
+    }
+
+    /// Returns the innermost command that runs.
+    pub fn running(&self) -> Option<&Command> {
+        let running = self.levels.iter().rev().find_map(|level| level.running.as_ref())?;
+        self.command(running.number)
+    }
+
+    /// Returns the directory that was reported last.
+    pub fn directory(&self) -> Option<&Directory> {
+        self.directory.as_ref()
+    }
+
+    /// Returns the number of bytes held.
+    pub fn memory(&self) -> usize {
+        self.text_bytes + self.commands.len() * size_of::<Command>() + self.joiner.memory()
+    }
+
+    /// Returns whether there are changes to take.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Takes the changes since the last call. Of very many only the latest are kept.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes).into()
+    }
+
+    /// Takes the commands whose line the shell did not report, with the offsets of what was typed.
+    pub fn take_lineless(&mut self) -> Vec<(u64, Range<u64>)> {
+        let numbers = std::mem::take(&mut self.lineless);
+        let wanted = |number: u64| {
+            let command = self.command(number).filter(|command| command.line.is_none())?;
+            Some((number, command.typed.clone()?))
+        };
+        numbers.into_iter().filter_map(wanted).collect()
+    }
+
+    /// Sets the line of a command, as the screen showed it, unless the shell reported it.
+    pub fn set_line(&mut self, number: u64, text: &str) {
+        let line = Line::of(text.as_bytes(), LineSource::Screen, false);
+        self.change(number, |command| {
+            if command.line.is_none() {
+                command.line = line;
+            }
+        });
+    }
+
+    /// Adds a mark of the pane's stream, from offset `start` to `end`. Returns the name of its kind
+    /// if it has a meaning. Marks must come in the order of the stream.
+    pub fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>, now: Moment) -> Option<&'static str> {
+        if mark == Mark::Bell {
+            return None;
+        }
+        if self.run_end != Some(start) {
+            self.run = start;
+        }
+        self.run_end = Some(end);
+        let sign = parse(mark)?;
+        let kind = sign.kind();
+        let at = At { start, end, now, is_trusted: false, source: Sources::CONTEXT };
+        match sign {
+            Sign::Shell(mark) => self.shell(at, mark),
+            Sign::ContextStart(context) => self.context_started(at, context),
+            Sign::ContextEnd(context) => self.context_ended(at, context),
+            Sign::Directory(directory) => {
+                self.directory_run = self.run;
+                self.set_directory(directory);
+            }
+            Sign::Progress(progress) => self.note(Change::Progress(progress)),
+            Sign::Notification(part) => {
+                for notification in self.joiner.add(part) {
+                    self.note(Change::Notification(notification));
+                }
+            }
+        }
+        Some(kind)
+    }
+
+    /// Notes that output is missing at this point of the stream: marks may be, too.
+    pub fn interrupt(&mut self) {
+        self.run_end = None;
+        let mut running = Vec::new();
+        for level in &mut self.levels {
+            (level.input, level.line) = (None, None);
+            running.extend(level.running.as_ref().map(|running| running.number));
+        }
+        for number in running {
+            self.change(number, |command| command.output.is_whole = false);
+        }
+    }
+
+    /// Ends every command, because the pane's process ended at this offset. A command without a
+    /// shell around it was ended by `exit` or replaced its shell by `exec`, and gets the status of
+    /// the process.
+    pub fn process_ended(&mut self, offset: u64, status: Option<i32>, signal: Option<String>, now: Moment) {
+        let at = At { start: offset, end: offset, now, is_trusted: false, source: Sources::default() };
+        self.run_end = None;
+        while self.levels.len() > 1 {
+            self.pop(at, End::ProcessEnded);
+        }
+        if let Some(number) = self.levels.first().and_then(|level| Some(level.running.as_ref()?.number)) {
+            self.change(number, |command| (command.status, command.signal) = (status, signal));
+        }
+        self.pop(at, End::ProcessEnded);
+    }
+
+    fn position(&self, number: u64) -> Option<usize> {
+        self.commands.binary_search_by_key(&number, |command| command.number).ok()
+    }
+
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Command)) {
+        if let Some(at) = self.position(number)
+            && let Some(command) = self.commands.get_mut(at)
+        {
+            let before = command.text_bytes();
+            change(command);
+            self.text_bytes = self.text_bytes + command.text_bytes() - before;
+        }
+    }
+
+    fn note(&mut self, change: Change) {
+        if self.changes.len() >= CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
+    }
+
+    fn set_directory(&mut self, directory: Directory) {
+        if self.directory.as_ref() != Some(&directory) {
+            self.directory = Some(directory.clone());
+            self.note(Change::Directory(directory));
+        }
+    }
+
+    /// Returns the index of the topmost trusted level that fits.
+    fn top_trusted(&self, fits: impl Fn(&Level) -> bool) -> Option<usize> {
+        self.levels.iter().rposition(|level| level.is_trusted && fits(level))
+    }
+
+    /// Returns the index of the lowest level that a mark may find: a claimed one finds none below a
+    /// trusted level.
+    fn floor(&self, is_trusted: bool) -> usize {
+        if is_trusted { 0 } else { self.top_trusted(|_| true).map_or(0, |at| at + 1) }
+    }
+
+    /// Returns the level that a prompt or a command of this shell belongs to, if there is one.
+    fn find(&self, at: At, aid: Option<&str>) -> Option<usize> {
+        let floor = self.floor(at.is_trusted);
+        let levels = || self.levels.iter().enumerate().skip(floor).rev().filter(|(_, l)| l.is_trusted == at.is_trusted);
+        if let Some(aid) = aid {
+            let named = levels().find(|(_, level)| level.aid.as_deref() == Some(aid));
+            // A shell that ran nothing is gone, or its id was not known yet.
+            let other = || levels().next().filter(|(_, level)| level.running.is_none());
+            return named.or_else(other).map(|(index, _)| index);
+        }
+        levels().next().map(|(index, _)| index)
+    }
+
+    /// Adds a level on top. With too many, the topmost one makes room; a claimed level displaces no
+    /// trusted one (K3).
+    fn push(&mut self, at: At) -> usize {
+        let displaced = self.levels.last().is_some_and(|top| at.is_trusted || !top.is_trusted);
+        if self.levels.len() >= LEVELS && displaced {
+            self.pop(at, End::ShellGone);
+        }
+        self.levels.push(Level { is_trusted: at.is_trusted, ..Level::default() });
+        self.levels.len() - 1
+    }
+
+    /// Removes the topmost level.
+    fn pop(&mut self, at: At, end: End) {
+        let Some(top) = self.levels.len().checked_sub(1) else { return };
+        self.finish(top, at, end, None, None);
+        self.levels.truncate(top);
+        // The directory was that of the shell that is gone, unless the shell outside of it has
+        // reported its own already.
+        let around = self.parent_of(top).and_then(|number| self.command(number));
+        if let Some(around) = around
+            && self.directory_run != self.run
+        {
+            match around.directory.clone() {
+                Some(directory) => self.set_directory(directory),
+                None => self.directory = None,
+            }
+        }
+    }
+
+    fn pop_above(&mut self, index: usize, at: At) {
+        while self.levels.len() > index + 1 {
+            self.pop(at, End::ShellGone);
+        }
+    }
+
+    fn running_at(&self, index: usize) -> Option<&Running> {
+        self.levels.get(index)?.running.as_ref()
+    }
+
+    fn shell(&mut self, at: At, mark: ShellMark) {
+        let is_trusted = mark.nonce.is_some_and(|nonce| self.nonces.contains(&nonce));
+        let at = At { is_trusted, source: Sources::of(mark.family, is_trusted), ..at };
+        let aid = mark.aid.as_deref();
+        match mark.step {
+            Step::PromptPart => {}
+            Step::Prompt => {
+                let index = self.find(at, aid);
+                self.prompt(index, at);
+                self.name_top(aid);
+            }
+            Step::Input => {
+                let index = match self.find(at, aid) {
+                    Some(index) if self.running_at(index).is_some() => return,
+                    Some(index) => index,
+                    None => self.push(at),
+                };
+                self.pop_above(index, at);
+                if let Some(level) = self.levels.get_mut(index) {
+                    level.input = Some(at.end);
+                }
+                self.name_top(aid);
+            }
+            Step::Line(line) => self.line(at, line),
+            Step::Output { line } => self.output(at, aid, line),
+            Step::End { status } => self.ended(at, aid, status),
+        }
+    }
+
+    fn name_top(&mut self, aid: Option<&str>) {
+        if let (Some(level), Some(aid)) = (self.levels.last_mut(), aid) {
+            level.aid = Some(aid.to_owned());
+        }
+    }
+
+    /// Begins a prompt in the level found for it, or in a new one.
+    fn prompt(&mut self, index: Option<usize>, at: At) {
+        let index = match index {
+            // Another integration marks within a running command: a shell in a shell.
+            Some(index) if self.running_at(index).is_some_and(|running| !running.sources.contains(at.source)) => None,
+            index => index,
+        };
+        let index = index.unwrap_or_else(|| self.push(at));
+        self.pop_above(index, at);
+        self.finish(index, at, End::Unreported, None, None);
+        if let Some(level) = self.levels.get_mut(index) {
+            (level.input, level.line) = (None, None);
+        }
+    }
+
+    fn line(&mut self, at: At, line: Line) {
+        let index = self.find(at, None).unwrap_or_else(|| self.push(at));
+        let run = self.run;
+        let Some(level) = self.levels.get_mut(index) else { return };
+        match level.running.as_ref().filter(|running| running.run == run).map(|running| running.number) {
+            Some(number) => self.change(number, |command| {
+                if command.line.as_ref().is_none_or(|line| line.source == LineSource::Screen) {
+                    command.line = Some(line);
+                }
+            }),
+            None => level.line = Some(line),
+        }
+    }
+
+    /// Begins a command of a shell, or joins it with the command that another integration began in
+    /// the same run.
+    fn output(&mut self, at: At, aid: Option<&str>, line: Option<Line>) {
+        if !at.is_trusted && self.joins_trusted(at, None) {
+            return;
+        }
+        let index = self.find(at, aid).unwrap_or_else(|| self.push(at));
+        let claimed = if at.is_trusted { self.take_claimed(index) } else { None };
+        self.pop_above(index, at);
+        if let Some(running) = claimed {
+            self.finish(index, at, End::Unreported, None, None);
+            self.upgrade(index, running, at, line);
+        } else {
+            self.begin(index, at, line, None, None);
+        }
+        self.name_top(aid);
+    }
+
+    /// Joins a claimed begin with the trusted command that began in the same run. Returns whether
+    /// there is one.
+    fn joins_trusted(&mut self, at: At, context: Option<&str>) -> bool {
+        let run = self.run;
+        let Some(index) = self.top_trusted(|level| level.running.as_ref().is_some_and(|running| running.run == run))
+        else {
+            return false;
+        };
+        self.join(index, at, context);
+        true
+    }
+
+    fn join(&mut self, index: usize, at: At, context: Option<&str>) {
+        let Some(running) = self.levels.get_mut(index).and_then(|level| level.running.as_mut()) else { return };
+        running.sources.add(at.source);
+        if let Some(context) = context {
+            running.context = Some(context.to_owned());
+        }
+        let number = running.number;
+        self.change(number, |command| command.output.start = at.end);
+    }
+
+    /// Takes the claimed command above a level that began in this run: the trusted begin is of the
+    /// same command.
+    fn take_claimed(&mut self, index: usize) -> Option<Running> {
+        let run = self.run;
+        let mut above = self.levels.iter_mut().skip(index + 1);
+        above.find_map(|level| level.running.take_if(|running| running.run == run && !level.is_trusted))
+    }
+
+    /// Makes a claimed command a trusted one. Nothing claimed stays in it but the directory.
+    fn upgrade(&mut self, index: usize, mut running: Running, at: At, line: Option<Line>) {
+        running.sources.add(at.source);
+        let number = running.number;
+        let parent = self.parent_of(index);
+        let Some(level) = self.levels.get_mut(index) else { return };
+        let typed = level.input.take().map(|input| input..at.start);
+        level.running = Some(running);
+        self.change(number, |command| {
+            (command.is_trusted, command.line, command.typed) = (true, line, typed);
+            (command.output.start, command.parent) = (at.end, parent);
+            (command.started_ms, command.began) = (at.now.unix_ms, at.now.monotonic);
+        });
+        self.want_line(number);
+    }
+
+    fn parent_of(&self, index: usize) -> Option<u64> {
+        let below = self.levels.iter().take(index).rev();
+        below.filter_map(|level| level.running.as_ref()).map(|running| running.number).next()
+    }
+
+    fn want_line(&mut self, number: u64) {
+        if self.lineless.len() < CHANGES && self.command(number).is_some_and(|command| command.line.is_none()) {
+            self.lineless.push(number);
+        }
+    }
+
+    /// Begins a command in a level, or joins it with the one that began there in the same run.
+    fn begin(&mut self, index: usize, at: At, line: Option<Line>, directory: Option<Directory>, context: Option<&str>) {
+        if let Some(running) = self.running_at(index) {
+            let number = running.number;
+            if running.run == self.run {
+                self.join(index, at, context);
+                self.change(number, |command| {
+                    command.line = command.line.take().or(line);
+                    command.directory = directory.or(command.directory.take());
+                });
+                return;
+            }
+            if !running.sources.contains(at.source) {
+                let index = self.push(at);
+                return self.begin(index, at, line, directory, context);
+            }
+            self.finish(index, at, End::Unreported, None, None);
+        }
+        let parent = self.parent_of(index);
+        let Some(level) = self.levels.get_mut(index) else { return };
+        self.last_number += 1;
+        let number = self.last_number;
+        let reported = level.line.take();
+        let typed = level.input.take().map(|input| input..at.start);
+        level.running = Some(Running {
+            number,
+            sources: at.source,
+            run: self.run,
+            context: context.map(str::to_owned),
+            claimed_end: None,
+        });
+        let command = Command {
+            number,
+            parent,
+            line: line.or(reported),
+            directory: directory.or_else(|| self.directory.clone()),
+            started_ms: at.now.unix_ms,
+            duration: None,
+            status: None,
+            signal: None,
+            end: None,
+            is_trusted: at.is_trusted,
+            output: Output { start: at.end, end: None, is_whole: true },
+            typed,
+            began: at.now.monotonic,
+        };
+        self.text_bytes += command.text_bytes();
+        self.commands.push_back(command);
+        self.drop_old();
+        self.note(Change::Started(number));
+        self.want_line(number);
+    }
+
+    /// Drops the earliest commands that ended. Those that run are few ([`LEVELS`]).
+    fn drop_old(&mut self) {
+        while self.commands.len() > COMMANDS || self.text_bytes > COMMAND_TEXT_BYTES {
+            let Some(at) = self.commands.iter().take(LEVELS + 1).position(|command| command.end.is_some()) else {
+                return;
+            };
+            if let Some(dropped) = self.commands.remove(at) {
+                self.text_bytes -= dropped.text_bytes();
+            }
+        }
+    }
+
+    /// Ends the command of a shell.
+    fn ended(&mut self, at: At, aid: Option<&str>, status: Option<i32>) {
+        let is_same_shell = |level: &Level| aid.is_none_or(|aid| level.aid.as_deref().is_none_or(|known| known == aid));
+        self.end_matching(at, status, None, |level, running| {
+            running.sources.contains(at.source) && is_same_shell(level)
+        });
+    }
+
+    /// Ends the topmost running command that fits and that this mark may end (K3).
+    fn end_matching(
+        &mut self,
+        at: At,
+        status: Option<i32>,
+        signal: Option<String>,
+        fits: impl Fn(&Level, &Running) -> bool,
+    ) {
+        // No claimed mark ends what runs below a trusted command.
+        let guard = self.top_trusted(|level| level.running.is_some());
+        let floor = if at.is_trusted { 0 } else { guard.map_or(0, |index| index + 1) };
+        let fits_here = |level: &Level| {
+            level.is_trusted == at.is_trusted && level.running.as_ref().is_some_and(|running| fits(level, running))
+        };
+        let found = self.levels.iter().skip(floor).rposition(fits_here).map(|index| index + floor);
+        if let Some(index) = found {
+            self.pop_above(index, at);
+            self.finish(index, at, End::Reported, status, signal);
+            return;
+        }
+        if !at.is_trusted
+            && let Some(level) = guard.and_then(|index| self.levels.get_mut(index))
+            && level.running.as_ref().is_some_and(|running| fits(level, running))
+        {
+            let place = (self.run, at.start);
+            if let Some(running) = &mut level.running
+                && running.claimed_end.is_none_or(|(run, _)| run != self.run)
+            {
+                running.claimed_end = Some(place);
+            }
+            return;
+        }
+        self.complete(at, status, signal);
+    }
+
+    /// Adds what another integration reports about the command that ended in this run.
+    fn complete(&mut self, at: At, status: Option<i32>, signal: Option<String>) {
+        let Some(ended) = self.last_ended.filter(|ended| ended.run == self.run && ended.sources.contains(at.source))
+        else {
+            return;
+        };
+        self.change(ended.number, |command| {
+            if !command.is_trusted || at.is_trusted {
+                command.status = command.status.or(status);
+                command.signal = command.signal.take().or(signal);
+            }
+        });
+    }
+
+    /// Ends the command that a level runs, if it runs one.
+    fn finish(&mut self, index: usize, at: At, end: End, status: Option<i32>, signal: Option<String>) {
+        let Some(running) = self.levels.get_mut(index).and_then(|level| level.running.take()) else { return };
+        let claimed = running.claimed_end.filter(|(run, _)| *run == self.run).map(|(_, offset)| offset);
+        self.change(running.number, |command| {
+            command.end = Some(end);
+            command.status = status.or(command.status);
+            command.signal = signal.or(command.signal.take());
+            command.duration = Some(at.now.monotonic.saturating_sub(command.began));
+            command.output.end = Some(claimed.unwrap_or(at.start).max(command.output.start));
+        });
+        self.last_ended = Some(Ended { number: running.number, sources: running.sources, run: self.run });
+        self.note(Change::Finished(running.number));
+    }
+
+    fn context_started(&mut self, at: At, context: ContextStart) {
+        if context.kind == ContextKind::Command {
+            if self.joins_trusted(at, Some(&context.id)) {
+                return;
+            }
+            let index = self.find(at, None).unwrap_or_else(|| self.push(at));
+            self.begin(index, at, context.line, context.directory, Some(&context.id));
+            return;
+        }
+        let floor = self.floor(false);
+        let named = self.levels.iter().skip(floor).position(|level| level.context.as_ref() == Some(&context.id));
+        let index = match named.map(|index| index + floor) {
+            Some(index) => Some(index),
+            // The same shell may mark with OSC 133, too.
+            None if context.kind == ContextKind::Shell => self.find(at, None).filter(|index| {
+                self.levels.get(*index).is_some_and(|level| level.running.is_none() && level.context.is_none())
+            }),
+            None => None,
+        };
+        self.prompt(index, at);
+        if let Some(level) = self.levels.last_mut() {
+            level.context = Some(context.id);
+        }
+        if let Some(directory) = context.directory {
+            self.directory_run = self.run;
+            self.set_directory(directory);
+        }
+    }
+
+    fn context_ended(&mut self, at: At, context: ContextEnd) {
+        // A shell or a container, unless it is below a trusted level.
+        let floor = self.floor(false);
+        let named = self.levels.iter().skip(floor).position(|level| level.context.as_ref() == Some(&context.id));
+        if let Some(index) = named.map(|index| index + floor) {
+            self.pop_above(index, at);
+            self.pop(at, End::ShellGone);
+            return;
+        }
+        self.end_matching(at, context.status, context.signal, |_, running| {
+            running.context.as_ref() == Some(&context.id)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

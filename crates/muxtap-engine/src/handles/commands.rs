@@ -1,0 +1,145 @@
+//! The commands of panes, for programs: lists, outputs, events (`docs/commands.md`).
+
+use std::{path::Path, sync::Arc};
+
+use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_core::{
+    marks::{Change, Directory, Notification, Progress},
+    protocol::ids::PaneId,
+    stream::{render, ring::Chunk},
+};
+use tokio::sync::broadcast;
+
+use super::{Pane, Server};
+
+use crate::PaneCommand;
+
+/// What a command printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommandOutput {
+    /// The text, as [`Output::text`](crate::Output::text) gives it.
+    pub text: String,
+    /// Whether all of the command's output is in the text. False as well while it runs.
+    pub is_whole: bool,
+}
+
+/// A change in a pane, reported by a mark of a shell or program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommandEvent {
+    /// The socket of the pane's server.
+    pub socket: Arc<Path>,
+    /// The pane.
+    pub pane: PaneId,
+    /// The change.
+    pub change: CommandChange,
+}
+
+/// A change reported by a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommandChange {
+    /// A command began.
+    Started(Box<PaneCommand>),
+    /// A command ended.
+    Finished(Box<PaneCommand>),
+    /// The directory is another one.
+    Directory(Directory),
+    /// A program reports progress.
+    Progress(Progress),
+    /// A program shows a notification.
+    Notification(Notification),
+}
+
+impl CommandChange {
+    /// Makes an event of a change. `None` if its command is no longer kept.
+    pub(crate) fn of(change: Change, command: Option<PaneCommand>) -> Option<Self> {
+        Some(match change {
+            Change::Started(_) => Self::Started(Box::new(command?)),
+            Change::Finished(_) => Self::Finished(Box::new(command?)),
+            Change::Directory(directory) => Self::Directory(directory),
+            Change::Progress(progress) => Self::Progress(progress),
+            Change::Notification(notification) => Self::Notification(notification),
+        })
+    }
+}
+
+impl Server {
+    /// Returns the changes of commands in the panes of all servers from now on. Only panes that are
+    /// followed report any. A receiver that is too slow misses the earliest ([`Pane::commands`] has
+    /// them).
+    ///
+    /// Error: `READ_ONLY` for a caller that may not read.
+    pub fn command_events(&self) -> Result<broadcast::Receiver<Arc<CommandEvent>>> {
+        self.engine().authorize(Tier::Read)?;
+        Ok(self.engine().shared.command_events.subscribe())
+    }
+}
+
+/// Chunks above this size are rendered in another thread, to delay no other task.
+const AT_ONCE: usize = 64 * 1024;
+
+impl Pane {
+    /// Returns the commands that ran in the pane while it was followed, the earliest first: the
+    /// last 1,000 that its shells marked.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let commands = pane.commands()?;
+    /// if let Some(failed) = commands.iter().rev().find(|ran| ran.command.status.is_some_and(|status| status != 0)) {
+    ///     println!("{:?}\n{}", failed.command.line, pane.command_output(failed).await?.text);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn commands(&self) -> Result<Vec<PaneCommand>> {
+        self.server().engine().authorize(Tier::Read)?;
+        Ok(self.state().commands())
+    }
+
+    /// Returns the command with this number, if the pane has one.
+    pub fn command(&self, number: u64) -> Result<Option<PaneCommand>> {
+        self.server().engine().authorize(Tier::Read)?;
+        Ok(self.state().command(number))
+    }
+
+    /// Returns what a command of this pane has printed so far.
+    ///
+    /// Error: `INVALID_ARGUMENT` for a command of another pane.
+    pub async fn command_output(&self, command: &PaneCommand) -> Result<CommandOutput> {
+        self.server().engine().authorize(Tier::Read)?;
+        if command.start != self.state().cursor(command.start.offset) {
+            return Err(Error::invalid("command: this command ran in another pane"));
+        }
+        let command = self.state().command(command.command.number).unwrap_or_else(|| command.clone());
+        let mut from = command.start.offset;
+        let mut is_whole = command.command.output.is_whole && command.command.end.is_some();
+        let mut text = String::new();
+        while let Some(chunk) = self.state().command_chunk(&command, from) {
+            is_whole &= chunk.start == from;
+            from = chunk.end;
+            text.push_str(&rendered(chunk).await?);
+        }
+        is_whole &= from >= command.end.offset;
+        Ok(CommandOutput { text, is_whole })
+    }
+
+    /// Trusts the marks of a shell in this pane that was given this nonce in the environment
+    /// variable `MUXTAP_SHELL_NONCE`.
+    pub fn trust_shell(&self, nonce: impl Into<String>) {
+        self.state().trust_shell(nonce.into());
+    }
+}
+
+async fn rendered(chunk: Chunk) -> Result<String> {
+    if chunk.bytes.len() <= AT_ONCE {
+        return Ok(render::render_chunk(&chunk));
+    }
+    let rendered = tokio::task::spawn_blocking(move || render::render_chunk(&chunk)).await;
+    rendered.map_err(|_| Error::new(ErrorCode::InconsistentState, "the command's output could not be rendered"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The commands of a pane, from the marks that its shells print (`docs/commands.md`).
+
+use std::time::{Duration, Instant};
+
+use muxtap_api::Cursor;
+use muxtap_base::{clock, metrics};
+use muxtap_core::{
+    marks::{Change, Command, CommandLog, Moment},
+    stream::{
+        render,
+        ring::{Chunk, Reading, Ring},
+        text::Mark,
+    },
+};
+use muxtap_tmux::Exit;
+
+use super::{LockedPane, PaneState};
+
+/// The most raw bytes between a prompt and a command's output that are read as its line.
+const TYPED_BYTES: u64 = 64 * 1024;
+
+/// A pane's command log with the clock that it needs.
+pub(super) struct Commands {
+    pub(super) log: CommandLog,
+    /// The moment from which times are measured.
+    began: Instant,
+}
+
+/// A command with its place in the pane's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PaneCommand {
+    /// The command. Its range is whole if no byte of it is known to be missing and the pane still
+    /// has its beginning.
+    pub command: Command,
+    /// The begin of its output.
+    pub start: Cursor,
+    /// The end of its output; while it runs, the end of the stream so far.
+    pub end: Cursor,
+}
+
+impl Commands {
+    pub(super) fn new() -> Self {
+        Self { log: CommandLog::default(), began: Instant::now() }
+    }
+
+    fn now(&self) -> Moment {
+        Moment { unix_ms: clock::now_ms(), monotonic: self.began.elapsed() }
+    }
+
+    /// Takes a mark of the stream.
+    pub(super) fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+        // Bells and titles are frequent and take no clock.
+        let now = if matches!(mark, Mark::Bell | Mark::Title(_)) { Moment::default() } else { self.now() };
+        if let Some(kind) = self.log.mark(start, end, mark, now) {
+            metrics::mark(kind);
+        }
+    }
+
+    /// Reads the lines of new commands from the output if the shell did not report them.
+    pub(super) fn read_lines(&mut self, ring: &Ring) {
+        for (number, typed) in self.log.take_lineless() {
+            if typed.start >= ring.start() && typed.end - typed.start <= TYPED_BYTES {
+                self.log.set_line(number, &render::render_text(ring, typed.start, typed.end));
+            }
+        }
+    }
+
+    /// Ends all commands, because the pane's process ended at this offset.
+    pub(super) fn process_ended(&mut self, end: u64, exit: Exit) {
+        let now = self.now();
+        self.log.process_ended(end, exit.status, exit.signal.map(|signal| signal.to_string()), now);
+    }
+}
+
+impl PaneState {
+    /// Trusts the marks of a shell that was given this nonce.
+    pub fn trust_shell(&self, nonce: String) {
+        self.lock().output.commands.log.trust(nonce);
+    }
+
+    /// Returns the commands, the earliest first.
+    pub(crate) fn commands(&self) -> Vec<PaneCommand> {
+        let locked = self.lock();
+        locked.output.commands.log.commands().map(|command| self.placed(&locked, command)).collect()
+    }
+
+    /// Returns the command with this number.
+    pub(crate) fn command(&self, number: u64) -> Option<PaneCommand> {
+        let locked = self.lock();
+        let command = locked.output.commands.log.command(number)?;
+        Some(self.placed(&locked, command))
+    }
+
+    /// Drops the changes of commands: nothing receives them.
+    pub(crate) fn drop_command_changes(&self) {
+        self.lock().output.commands.log.take_changes();
+    }
+
+    /// Takes the changes of commands since the last call, each with its command if that is still
+    /// kept.
+    pub(crate) fn take_command_changes(&self) -> Vec<(Change, Option<PaneCommand>)> {
+        let mut locked = self.lock();
+        let changes = locked.output.commands.log.take_changes();
+        let placed = |change: &Change| match change {
+            Change::Started(number) | Change::Finished(number) => {
+                let command = locked.output.commands.log.command(*number)?;
+                Some(self.placed(&locked, command))
+            }
+            _ => None,
+        };
+        changes.into_iter().map(|change| (placed(&change), change)).map(|(command, change)| (change, command)).collect()
+    }
+
+    /// Returns the next output of a command from an offset on, up to a gap; `None` at its end.
+    pub(crate) fn command_chunk(&self, command: &PaneCommand, from: u64) -> Option<Chunk> {
+        let locked = self.lock();
+        let ring = locked.ring();
+        let end = command.end.offset.min(ring.end());
+        let from = from.max(ring.start());
+        if from >= end {
+            return None;
+        }
+        let chunk = ring.read(from, Reading { most: end - from, whole_sequences: false, at_end: false });
+        (chunk.end > from).then_some(chunk)
+    }
+
+    fn placed(&self, locked: &LockedPane, command: &Command) -> PaneCommand {
+        let ring = locked.ring();
+        let mut command = command.clone();
+        command.output.is_whole &= command.output.start >= ring.start();
+        let end = command.output.end.unwrap_or(ring.end());
+        PaneCommand { start: self.cursor(command.output.start), end: self.cursor(end), command }
+    }
+}
+
+impl LockedPane {
+    /// Ends all commands, because the pane's process ended.
+    pub(super) fn end_commands(&mut self, exit: Exit) {
+        let end = self.output.ring.end();
+        self.output.commands.process_ended(end, exit);
+    }
+
+    /// Returns whether commands changed since the changes were taken.
+    pub(super) fn has_command_changes(&self) -> bool {
+        self.output.commands.log.has_changes()
+    }
+}
+
+impl PaneCommand {
+    /// Returns how long the command ran; `None` while it runs.
+    pub fn duration(&self) -> Option<Duration> {
+        self.command.duration
+    }
+}
+
+#[cfg(test)]
+mod tests;
