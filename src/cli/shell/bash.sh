@@ -13,6 +13,8 @@ if [[ -n ${MUXTAP_SHELL_NONCE-} && $MUXTAP_SHELL_NONCE != *[!a-zA-Z0-9._-]* ]]; 
     __muxtap_option=";muxtap=$MUXTAP_SHELL_NONCE"
 fi
 \builtin unset -v MUXTAP_SHELL_NONCE
+# With `set -a`, the assignments exported them.
+\builtin declare +x __muxtap_on __muxtap_option
 
 # PS1 and PS0 may be exported. In a child the variables are unset, and both parts are inert.
 __muxtap_ps1='\[\e]133;B${__muxtap_option-}\a\]'
@@ -99,7 +101,7 @@ __muxtap_first() {
     if [[ ${__muxtap_pipe[${#__muxtap_pipe[*]} - 1]} != "$__muxtap_now" ]]; then
         __muxtap_pipe=("$__muxtap_now")
     fi
-    if [[ $__muxtap_state != 2 ]]; then
+    if [[ $__muxtap_state == [01] ]]; then
         __muxtap_status=$__muxtap_now
         __muxtap_end
     fi
@@ -113,7 +115,7 @@ __muxtap_last() {
         __muxtap_place off
         return 0
     fi
-    if [[ $__muxtap_state != 2 ]]; then
+    if [[ $__muxtap_state == [01] ]]; then
         __muxtap_status=$__muxtap_now
         __muxtap_end
     fi
@@ -124,31 +126,30 @@ __muxtap_last() {
         __muxtap_number=$((__muxtap_entry + 1))
     fi
     __muxtap_place
-    __muxtap_prompts
     __muxtap_show
-    __muxtap_state=0
 }
 
-# Without `promptvars`, neither part would expand.
-__muxtap_prompts() {
-    if \builtin shopt -q promptvars; then
-        if [[ ${PS1-} != *"$__muxtap_ps1" ]]; then
-            PS1=${PS1-}
-            PS1=${PS1//"$__muxtap_ps1"}$__muxtap_ps1
-        fi
-        if [[ ${PS0-} != *"$__muxtap_ps0"* && -z ${__muxtap_ble-} ]]; then
-            PS0=${PS0-}$__muxtap_ps0
-        fi
-    fi
-}
-
+# Prints the directory and `A`, and adds the parts of PS1 and PS0. Without `promptvars` these would not expand,
+# and there are no marks.
 __muxtap_show() {
     if [[ $PWD != "$__muxtap_directory" ]]; then
         __muxtap_directory=$PWD
         __muxtap_encode "$PWD"
         \builtin printf '\e]7;file://%s%s\a' "$HOSTNAME" "$__muxtap_encoded" >/dev/tty || \builtin true
     fi
+    if ! \builtin shopt -q promptvars; then
+        __muxtap_state=3
+        \builtin return 0
+    fi
+    if [[ ${PS1-} != *"$__muxtap_ps1" ]]; then
+        PS1=${PS1-}
+        PS1=${PS1//"$__muxtap_ps1"}$__muxtap_ps1
+    fi
+    if [[ ${PS0-} != *"$__muxtap_ps0"* && -z ${__muxtap_ble-} ]]; then
+        PS0=${PS0-}$__muxtap_ps0
+    fi
     __muxtap_print A
+    __muxtap_state=0
 }
 
 # Whether kitty's, WezTerm's, Ghostty's, iTerm2's or VS Code's integration runs in this shell. An exported
@@ -237,12 +238,10 @@ if \builtin declare -F blehook; then
     __muxtap_ble_prompt() {
         \builtin local - __muxtap_encoded=
         \builtin set +aeux
-        if [[ $__muxtap_state != 2 ]]; then
+        if [[ $__muxtap_state == [01] ]]; then
             __muxtap_end
         fi
-        __muxtap_prompts
         __muxtap_show
-        __muxtap_state=0
     }
     blehook PREEXEC!=__muxtap_ble_start POSTEXEC!=__muxtap_first PRECMD!=__muxtap_ble_prompt
 else

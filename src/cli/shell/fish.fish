@@ -20,7 +20,13 @@ if status is-interactive; and set -q TMUX; and test "$TERM" != dumb; and not set
 
     # Whether another program prints marks in this shell: fish 4, kitty's, Ghostty's, iTerm2's or VS Code's integration.
     function __muxtap_other
-        builtin string match -qr '^[4-9]' -- $version
+        # 1: switched off; 2: a version that cannot switch.
+        if builtin string match -qr '^[4-9]' -- $version
+            status test-feature mark-prompt
+            builtin test $status -ne 1
+        else
+            false
+        end
         or functions -q __ksi_mark_prompt_start __ghostty_mark_prompt_start iterm2_common __vsc_fish_prompt_start
     end
 

@@ -9,10 +9,10 @@ if $nu.is-interactive and ("TMUX" in $env) and ($env.TERM? != "dumb") {
         $env.config.hooks.pre_execution = ($env.config.hooks.pre_execution? | default [] | append {||
             let line = (commandline | url encode --all)
             let line = if $line == "" or ($line | str length) > 4096 { "" } else { $";cmdline_url=($line)" }
-            print -n $"(char esc)]133;C($line)($option)(char bel)"
+            print -n $"(ansi escape)]133;C($line)($option)(char bel)"
         })
         $env.config.hooks.pre_prompt = ($env.config.hooks.pre_prompt? | default [] | append {||
-            print -n $"(char esc)]133;D;($env.LAST_EXIT_CODE)($option)(char bel)(char esc)]133;A($option)(char bel)"
+            print -n $"(ansi escape)]133;D;($env.LAST_EXIT_CODE)($option)(char bel)(ansi escape)]133;A($option)(char bel)"
         })
     }
 }

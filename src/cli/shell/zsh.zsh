@@ -85,7 +85,12 @@ __muxtap_show() {
             mark="%{${__muxtap_escape}]133;B$__muxtap_bell%}"
         fi
         if [[ $PS1 != *"$mark" ]]; then
-            PS1=${PS1//"$mark"}$mark
+            PS1=${PS1//"$mark"}
+            # A last `%` is printed, but would belong to the mark.
+            if [[ $PS1 == (|*[^%])(%%)#% ]]; then
+                PS1+=%
+            fi
+            PS1+=$mark
         fi
     fi
     if builtin zle; then
