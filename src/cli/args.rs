@@ -41,6 +41,7 @@ use super::{
         read::{CursorOf, Read},
         record::Record,
         run::Run,
+        shell_integration::ShellIntegration,
         snapshot::SnapshotArgs,
         stdio::Stdio,
         tail::Tail,
@@ -183,6 +184,7 @@ pub(super) enum Command {
     #[cfg(feature = "bridge")]
     Bridge(Bridge),
     Completions(Completions),
+    ShellIntegration(ShellIntegration),
 }
 
 impl Command {
@@ -260,6 +262,7 @@ impl Command {
             Self::Stdio(args) => args.run(caller).await,
             Self::Capability(args) => args.run(caller).await,
             Self::Completions(args) => args.run(tree()),
+            Self::ShellIntegration(args) => args.run(),
             #[cfg(feature = "bridge")]
             Self::Bridge(_) => Err(not_here()),
             Self::Serve(_) | Self::Doctor(_) => Err(not_here()),
@@ -316,7 +319,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Record and restore", &["record", "snapshot", "layout"]),
     ("Hosts", &["workspace", "stdio", "bridge"]),
     ("Daemon", &["status", "doctor", "stop", "serve", "config", "token", "audit-check"]),
-    ("Demo and setup", &["demo", "completions"]),
+    ("Demo and setup", &["demo", "completions", "shell-integration"]),
 ];
 
 /// Returns the template of `muxtap --help`: clap's own, with the commands in [`GROUPS`], which clap

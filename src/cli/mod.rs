@@ -131,6 +131,9 @@ fn run(invocation: Invocation) -> Outcome {
         // The command needs neither a daemon nor this thread's runtime.
         return completions.run(args::tree());
     }
+    if let Command::ShellIntegration(integration) = invocation.command {
+        return integration.run();
+    }
     run_as_caller(invocation, async |command, caller| command.run(&caller).await)
 }
 

@@ -74,6 +74,7 @@ mod run_prompt;
 mod screen_programs;
 mod screen_random;
 mod servers;
+mod shell_integration;
 mod snapshots;
 mod soak;
 mod socket_file;

@@ -24,6 +24,7 @@ pub(super) mod open;
 pub(super) mod read;
 pub(super) mod record;
 pub(super) mod run;
+pub(super) mod shell_integration;
 pub(super) mod snapshot;
 pub(super) mod stdio;
 pub(super) mod tail;

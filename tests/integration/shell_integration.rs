@@ -1,0 +1,502 @@
+//! The marks that real shells print in a pane with `muxtap shell-integration`, compared with each shell's own log.
+
+use std::{fmt::Write as _, path::PathBuf};
+
+use crate::common::{World, eventually, is_installed, run};
+
+/// What is typed at a prompt.
+enum Typed {
+    /// A command: its text, the text that `C` has (`None`: the same), its status, and the statuses in its pipeline.
+    Line(&'static str, Option<&'static str>, i32, &'static str),
+    Empty,
+    /// A text, and Ctrl-C.
+    Interrupt,
+}
+
+use Typed::{Empty, Interrupt, Line};
+
+/// What every shell with a hook before commands is given.
+const COMMON: [Typed; 8] = [
+    Line("true", None, 0, "0"),
+    Line("false | true", None, 0, "1 0"),
+    Empty,
+    Line("cd 'ö b'", None, 0, "0"),
+    Line(r#"echo "é ü'x" \\ 100%"#, None, 0, "0"),
+    Line("echo \"a\nb\"", None, 0, "0"),
+    Interrupt,
+    Line("echo -n no-newline", None, 0, "0"),
+];
+
+/// Not with `set -e`, which would end the shell.
+const FAILING: &[Typed] = &[Line("sh -c 'exit 7'", None, 7, "7"), Line("echo s=$?", None, 0, "0")];
+
+/// A shell in a pane, with its output in a file.
+struct Pane<'a> {
+    world: &'a World,
+    id: String,
+    output: PathBuf,
+}
+
+impl<'a> Pane<'a> {
+    /// Starts a program whose every byte is in the file.
+    fn start(world: &'a World, name: &str, program: &str, env: &[(&str, &str)]) -> Self {
+        let (output, gate) = (world.path(&format!("{name}.out")), world.path(&format!("{name}.go")));
+        let mut command = format!("while [ ! -e {} ]; do sleep 0.02; done; exec env", gate.display());
+        for (name, value) in env {
+            let _ = write!(command, " {name}='{value}'");
+        }
+        let work = world.path("work").display().to_string();
+        let command = format!("{command} {program}");
+        let id = world.tmux(&["new-window", "-d", "-c", &work, "-P", "-F", "#{pane_id}", &command]);
+        world.tmux(&["pipe-pane", "-O", "-t", &id, &format!("cat > {}", output.display())]);
+        eventually("the output is in a file", || output.exists());
+        std::fs::write(gate, "").unwrap();
+        Self { world, id, output }
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.world.tmux(&[&["send-keys", "-t", &self.id], keys].concat());
+    }
+
+    fn screen(&self) -> String {
+        self.world.tmux(&["capture-pane", "-p", "-S", "-", "-t", &self.id])
+    }
+
+    /// Returns the marks: `A`, `D;7`, `cd PATH`, without the host.
+    fn marks(&self) -> Vec<String> {
+        let bytes = std::fs::read(&self.output).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut marks = Vec::new();
+        for part in text.split("\x1b]").skip(1) {
+            let Some(end) = part.find(['\x07', '\x1b']) else { continue };
+            if let Some(mark) = part[..end].strip_prefix("133;") {
+                marks.push(mark.to_owned());
+            } else if let Some((_, path)) = part[..end].strip_prefix("7;file://").and_then(|url| url.split_once('/')) {
+                marks.push(format!("cd /{path}"));
+            }
+        }
+        marks
+    }
+
+    /// Waits until a number of prompts is complete.
+    fn prompts(&self, count: usize) {
+        let is = |mark: &String, kind: &str| mark == kind || mark.starts_with(&format!("{kind};"));
+        eventually(&format!("prompt {count}: {:?}\n{}", self.marks(), self.screen()), || {
+            let marks = self.marks();
+            let mut begins = marks.iter().enumerate().filter(|(_, mark)| is(mark, "A"));
+            begins.nth(count - 1).is_some_and(|(at, _)| marks[at..].iter().any(|mark| is(mark, "B")))
+        });
+    }
+
+    /// Types at a prompt; returns once the next one is complete.
+    fn type_in(&self, typed: &Typed, prompts: usize) {
+        match typed {
+            Line(text, ..) => {
+                for line in text.split('\n') {
+                    self.keys(&["-l", line]);
+                    self.keys(&["Enter"]);
+                }
+            }
+            Empty => self.keys(&["Enter"]),
+            Interrupt => {
+                self.keys(&["-l", "unfinished"]);
+                eventually("it is displayed", || self.screen().contains("unfinished"));
+                self.keys(&["C-c"]);
+            }
+        }
+        self.prompts(prompts + 1);
+    }
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut all, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'~' | b'-' => all.push(byte.into()),
+            _ => write!(all, "%{byte:02X}").unwrap(),
+        }
+        all
+    })
+}
+
+/// Returns the marks of prompts and commands, with an option on each that is not a directory.
+fn expected(world: &World, typed: &[&Typed], option: &str) -> Vec<String> {
+    let mut marks = vec![format!("cd {}", world.path("work").display())];
+    for typed in typed {
+        marks.extend(["A", "B"].map(|mark| format!("{mark}{option}")));
+        match typed {
+            Line(text, recorded, status, _) => {
+                marks.push(format!("C;cmdline_url={}{option}", encoded(recorded.unwrap_or(text))));
+                marks.push(format!("D;{status}{option}"));
+                if text.starts_with("cd ") {
+                    marks.push(format!("cd {}/%C3%B6%20b", world.path("work").display()));
+                }
+            }
+            Empty | Interrupt => marks.push(format!("D{option}")),
+        }
+    }
+    marks.extend(["A", "B"].map(|mark| format!("{mark}{option}")));
+    marks
+}
+
+/// A shell under test.
+struct Shell {
+    name: &'static str,
+    /// The command line; `RC` is its startup file.
+    program: &'static str,
+    /// How the startup file reads the integration from `SCRIPT`.
+    eval: &'static str,
+    /// Lines of the startup file that set a prompt.
+    prompt: &'static str,
+    /// Lines that log `$?` and the pipeline's statuses at each prompt.
+    log: &'static str,
+    failing: &'static [Typed],
+    /// What is typed besides [`COMMON`].
+    own: &'static [Typed],
+}
+
+/// Runs a shell with lines of its startup file before and after the integration. `NONCE`: with a nonce.
+fn variant(world: &World, shell: &Shell, name: &str, before: &str, after: &str) {
+    let file = |suffix: &str| world.path(&format!("{name}.{suffix}"));
+    let log = file("log").display().to_string();
+    let is_logged = before.contains("LOG") || after.contains("LOG");
+    let filled = |text: &str| {
+        let text = text.replace("LOG", &shell.log.replace("LOG", &log)).replace("EVAL", shell.eval);
+        text.replace("SCRIPT", &world.path("script").display().to_string())
+    };
+    let rc = format!("{}\n{}\n{}\n{}\n", shell.prompt, filled(before), filled("EVAL"), filled(after));
+    std::fs::create_dir_all(file("home")).unwrap();
+    let rc_path = file("home").join(".zshrc");
+    std::fs::write(&rc_path, rc).unwrap();
+    let home = file("home").display().to_string();
+    let mut env = vec![("HOME", home.as_str()), ("ZDOTDIR", home.as_str()), ("HISTFILE", "/dev/null")];
+    let option = if name.contains("nonce") { ";muxtap=Nonce.1" } else { "" };
+    if !option.is_empty() {
+        env.push(("MUXTAP_SHELL_NONCE", "Nonce.1"));
+    }
+    let pane = Pane::start(world, name, &shell.program.replace("RC", &rc_path.display().to_string()), &env);
+    let failing = if after.contains("set -e") { &[] } else { shell.failing };
+    let typed: Vec<&Typed> = COMMON.iter().chain(failing).chain(shell.own).collect();
+    pane.prompts(1);
+    for (at, typed) in typed.iter().enumerate() {
+        pane.type_in(typed, at + 1);
+    }
+    let (mut marks, screen) = (pane.marks(), pane.screen());
+    if shell.name == "fish" {
+        // fish draws a prompt again after some keys.
+        marks.dedup();
+    }
+    assert_eq!(marks, expected(world, &typed, option), "{name}\n{screen}");
+    assert!(failing.is_empty() || screen.contains("\ns=7"), "{name}\n{screen}");
+    // A DEBUG trap of zsh sees the names of the hooks.
+    assert!(!screen.contains("muxtap") || name.contains("zsh-debug"), "{name}\n{screen}");
+    if is_logged {
+        let logged = std::fs::read_to_string(&log).unwrap();
+        let mut logged = logged.lines().skip(1);
+        for typed in &typed {
+            let line = match typed {
+                // fish draws this prompt without its event.
+                Interrupt if shell.name == "fish" => continue,
+                _ => logged.next().unwrap_or_else(|| panic!("{name}: no line in the log")),
+            };
+            if let Line(text, _, status, pipeline) = typed {
+                assert_eq!(line, format!("{status} {pipeline}"), "{name}: {text}");
+            }
+        }
+    }
+    if !option.is_empty() {
+        pane.keys(&["-l", "env > env.txt; echo do''ne"]);
+        pane.keys(&["Enter"]);
+        pane.prompts(typed.len() + 2);
+        let seen = std::fs::read_to_string(world.path("work/ö b/env.txt")).unwrap();
+        assert!(!seen.contains("Nonce.1"), "{name}: {seen}");
+    }
+    world.tmux(&["kill-window", "-t", &pane.id]);
+}
+
+/// Creates a world with a server, the integration of a shell and a directory to enter.
+fn world(shell: &str) -> World {
+    let world = World::new();
+    std::fs::create_dir(world.path("work/ö b")).unwrap();
+    let script = run(world.plain_muxtap_command().args(["shell-integration", shell]));
+    assert_eq!((script.status, script.stderr.as_str()), (0, ""));
+    std::fs::write(world.path("script"), script.stdout).unwrap();
+    world.tmux(&["new-session", "-d", "-s", "main", "-x", "100", "-y", "40", "exec cat"]);
+    world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
+    world
+}
+
+const EVAL: &str = "eval \"$(cat SCRIPT)\"";
+
+const BASH: Shell = Shell {
+    name: "bash",
+    program: "bash --noprofile --rcfile RC -i",
+    eval: EVAL,
+    prompt: "PS1='$ '",
+    log: r#"'echo "$? ${PIPESTATUS[*]}" >> LOG'"#,
+    failing: FAILING,
+    own: &[
+        // bash joins the lines in its history.
+        Line("for i in 1 2; do\necho $i\ndone", Some("for i in 1 2; do echo $i; done"), 0, "0"),
+        Line("cat <<X\nhi $HOME\nX", None, 0, "0"),
+        Line("echo 'last'", None, 0, "0"),
+    ],
+};
+
+#[test]
+fn bash_marks_each_command() {
+    if !is_installed("bash") {
+        return;
+    }
+    let world = world("bash");
+    for (name, before, after) in [
+        ("plain", "", ""),
+        ("nonce", "", ""),
+        ("nonce-exported", "set -a", "export PS1 PS0"),
+        ("twice", "", "EVAL"),
+        ("string", "PROMPT_COMMAND=LOG", ""),
+        ("array", "PROMPT_COMMAND=('true' LOG 'false')", ""),
+        ("later", "", r#"PROMPT_COMMAND="${PROMPT_COMMAND[0]-}; "LOG"#),
+        ("new-prompt", "PROMPT_COMMAND=\"PS1='> '\"", ""),
+        ("ps0", r#"PS0='\e]3008;start=1\a'; PROMPT_COMMAND+=('printf "\e]3008;end=1\a"')"#, ""),
+        ("debug", "trap 'echo D:$BASH_COMMAND' DEBUG; trap 'echo E' ERR; PROMPT_COMMAND=LOG", ""),
+        ("xu", "PROMPT_COMMAND=LOG", "set -x -u"),
+        ("e", "", "set -e"),
+        ("pipefail-functrace", "", "set -TE"),
+        ("vi", "bind 'set show-mode-in-prompt on'; set -o vi", ""),
+        ("two-lines", "PS1='top\\n$ '", ""),
+        ("alias", "alias printf=false builtin=false history=false local=false set=false return=false", ""),
+        ("ignoreboth", "HISTCONTROL=ignoreboth", ""),
+    ] {
+        variant(&world, &BASH, name, before, after);
+    }
+}
+
+const ZSH: Shell = Shell {
+    name: "zsh",
+    program: "zsh -i",
+    eval: EVAL,
+    prompt: "PS1='$ '",
+    log: r#"{ echo "$? $pipestatus" >> LOG }"#,
+    failing: FAILING,
+    own: &[
+        Line("for i in 1 2; do\necho $i\ndone", None, 0, "0"),
+        Line("cat <<X\nhi $HOME\nX", None, 0, "0"),
+        Line("echo 'last'", None, 0, "0"),
+    ],
+};
+
+#[test]
+fn zsh_marks_each_command() {
+    if !is_installed("zsh") {
+        return;
+    }
+    let world = world("zsh");
+    for (name, before, after) in [
+        ("plain", "", ""),
+        ("nonce", "", ""),
+        ("nonce-exported", "setopt all_export prompt_subst", ""),
+        ("twice", "", "EVAL"),
+        ("precmd", "precmd() LOG", ""),
+        ("array", "", "mine() LOG\nprecmd_functions+=(mine); preexec_functions+=(true)"),
+        ("new-prompt", "precmd() { PS1='> ' }", ""),
+        ("zsh-debug", "trap 'echo D' DEBUG; trap 'echo E' ERR", ""),
+        ("xu", "precmd() LOG", "set -x -u"),
+        ("percent", "PS1=%", ""),
+        ("e", "", "set -e"),
+        ("vi", "bindkey -v", ""),
+        ("two-lines", "PS1=$'top\\n$ '", ""),
+        ("right", "RPS1=right", ""),
+        ("alias", "alias printf=false builtin=false print=false typeset=false; alias -g if=false fi=false", ""),
+        ("no-prompt-sp", "setopt no_prompt_sp", ""),
+        ("eol-mark", "PROMPT_EOL_MARK=", ""),
+        ("options", "setopt ksh_arrays sh_word_split glob_subst no_unset", ""),
+    ] {
+        variant(&world, &ZSH, name, before, after);
+    }
+}
+
+const FISH: Shell = Shell {
+    name: "fish",
+    program: "fish -i -C \"source RC\"",
+    eval: "source SCRIPT",
+    prompt: "set -g fish_greeting; function fish_prompt; set -l s $status; echo -n \"[$s]\\$ \"; end",
+    log: "function logged --on-event fish_prompt; echo \"$status $pipestatus\" >> LOG; end",
+    failing: &[Line("sh -c 'exit 7'", None, 7, "7"), Line("echo s=$status", None, 0, "0")],
+    own: &[Line("for i in 1 2\necho $i\nend", None, 0, "0"), Line("echo 'last'", None, 0, "0")],
+};
+
+#[test]
+fn fish_marks_each_command() {
+    if !is_installed("fish") {
+        return;
+    }
+    let world = world("fish");
+    let version = run(world.command("fish").arg("--version")).text();
+    if !version.contains(" 3.") {
+        eprintln!("skipped: {} prints marks of its own", version.trim());
+        return;
+    }
+    for (name, before, after) in [
+        ("plain", "", ""),
+        ("nonce", "", ""),
+        ("twice", "", "EVAL"),
+        ("event", "LOG", ""),
+        ("new-prompt", "", "function fish_prompt; echo '> '; end"),
+        ("vi", "fish_vi_key_bindings", ""),
+        ("two-lines", "function fish_prompt; echo top; echo -n '$ '; end", ""),
+        ("right", "function fish_right_prompt; echo right; end", ""),
+        ("alias", "alias printf=false", ""),
+    ] {
+        variant(&world, &FISH, name, before, after);
+    }
+}
+
+/// These shells have no hook before a command, so they print no `C`.
+#[test]
+fn posix_shells_mark_their_prompts() {
+    let world = world("sh");
+    for (name, program, shell) in [
+        ("dash", "dash", "dash -i"),
+        ("ash", "busybox", "busybox ash -i"),
+        ("mksh", "mksh", "mksh -i"),
+        ("ksh", "ksh", "ksh -i"),
+        ("sh-bash", "bash", "bash --posix -i"),
+    ] {
+        if !is_installed(program) {
+            continue;
+        }
+        for (variant, before, after) in [
+            ("plain", "", ""),
+            ("twice", "", EVAL),
+            ("nonce-exported", "set -a", "export PS1"),
+            ("xu", "set -u", "set -x"),
+            ("alias", "alias printf=false test=false", ""),
+        ] {
+            let name = format!("{name}-{variant}");
+            let rc = world.path(&name);
+            let text = format!("PS1='$ '\n{before}\n{EVAL}\n{after}\n");
+            std::fs::write(&rc, text.replace("SCRIPT", &world.path("script").display().to_string())).unwrap();
+            let rc = rc.display().to_string();
+            let nonce = if variant.contains("nonce") { "Nonce.1" } else { "" };
+            let option = if nonce.is_empty() { "" } else { ";muxtap=Nonce.1" };
+            let env = [("ENV", rc.as_str()), ("MUXTAP_SHELL_NONCE", nonce), ("HISTFILE", "/dev/null")];
+            let pane = Pane::start(&world, &name, shell, &env);
+            pane.prompts(1);
+            let typed = ["true", "sh -c 'exit 7'", "echo s=$?", "cd 'ö b'", "env > env.txt"];
+            let mut marks = Vec::new();
+            for (at, status) in [0, 0, 7, 0, 0, 0].into_iter().enumerate() {
+                let directory = world.path(if at < 4 { "work" } else { "work/ö b" }).display().to_string();
+                marks.extend([format!("D;{status}{option}"), format!("cd {directory}")]);
+                marks.extend([format!("A{option}"), format!("B{option}")]);
+                if let Some(line) = typed.get(at) {
+                    pane.type_in(&Line(line, None, 0, ""), at + 1);
+                }
+            }
+            let decoded =
+                |mark: &String| percent_encoding::percent_decode_str(mark).decode_utf8().unwrap().into_owned();
+            let screen = pane.screen();
+            assert_eq!(pane.marks().iter().map(decoded).collect::<Vec<_>>(), marks, "{name}\n{screen}");
+            assert!(screen.contains("\ns=7") && !screen.contains("__muxtap"), "{name}\n{screen}");
+            let seen = std::fs::read_to_string(world.path("work/ö b/env.txt")).unwrap();
+            assert!(!seen.contains("Nonce.1"), "{name}: {seen}");
+            world.tmux(&["kill-window", "-t", &pane.id]);
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_too_long_or_not_in_the_history_is_left_out() {
+    for (shell, eval, own) in [("bash", &BASH, "HISTCONTROL=ignorespace"), ("zsh", &ZSH, ""), ("fish", &FISH, "")] {
+        if !is_installed(shell) {
+            continue;
+        }
+        let world = world(shell);
+        let script = world.path("script").display().to_string();
+        let rc = world.path("home/.zshrc");
+        std::fs::write(&rc, format!("{}\n{own}\n{}\n", eval.prompt, eval.eval.replace("SCRIPT", &script))).unwrap();
+        let rc = rc.display().to_string();
+        let pane = Pane::start(&world, shell, &eval.program.replace("RC", &rc), &[]);
+        pane.prompts(1);
+        let long = format!("true {}", "ö".repeat(700));
+        pane.keys(&["-l", &long]);
+        pane.keys(&["Enter"]);
+        pane.prompts(2);
+        if shell == "bash" {
+            pane.type_in(&Line(" secret=1", None, 0, ""), 2);
+        }
+        let marks = pane.marks();
+        let lines: Vec<_> = marks.iter().filter(|mark| mark.starts_with('C')).collect();
+        let expected = if version_has_own_marks(&marks) { return } else { "C" };
+        assert!(lines.iter().all(|mark| *mark == expected) && !lines.is_empty(), "{shell}: {marks:?}");
+    }
+}
+
+/// fish 4 prints `A` with options.
+fn version_has_own_marks(marks: &[String]) -> bool {
+    marks.iter().any(|mark| mark.starts_with("A;"))
+}
+
+#[test]
+fn without_tmux_or_a_person_nothing_is_set_up() {
+    for (shell, program, args, eval, is_on) in [
+        ("bash", "bash", &["--norc", "-ic"][..], BASH.eval, "echo ${__muxtap_on-}"),
+        ("zsh", "zsh", &["-fic"], ZSH.eval, "echo ${__muxtap_on-}"),
+        ("fish", "fish", &["--no-config", "-ic"], FISH.eval, "echo $__muxtap_on"),
+        ("sh", "dash", &["-ic"], EVAL, "echo ${__muxtap_on-}"),
+    ] {
+        if !is_installed(program) {
+            continue;
+        }
+        let world = world(shell);
+        let eval = eval.replace("SCRIPT", &world.path("script").display().to_string());
+        for (tmux, term, interactive, expected) in [
+            ("x", "tmux-256color", true, "1"),
+            ("", "tmux-256color", true, ""),
+            ("x", "dumb", true, ""),
+            ("x", "tmux-256color", false, ""),
+        ] {
+            let mut command = world.command(program);
+            let args = args.iter().map(|arg| if interactive { (*arg).to_owned() } else { arg.replace("ic", "c") });
+            command.args(args).arg(format!("{eval}\n{is_on}")).env("TERM", term);
+            if !tmux.is_empty() {
+                command.env("TMUX", tmux);
+            }
+            let answer = run(&mut command);
+            assert_eq!(answer.text().trim(), expected, "{program} {tmux} {term} {interactive}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn another_integration_is_left_alone() {
+    for (shell, own) in [(&BASH, "declare -A _ksi_prompt=([sourced]=y)"), (&ZSH, "_ksi_state=1")] {
+        if !is_installed(shell.name) {
+            continue;
+        }
+        let world = world(shell.name);
+        let eval = EVAL.replace("SCRIPT", &world.path("script").display().to_string());
+        let rc = world.path("home/.zshrc");
+        std::fs::write(&rc, format!("PS1='$ '\n{eval}\n{own}\n")).unwrap();
+        let rc = rc.display().to_string();
+        let pane = Pane::start(&world, shell.name, &shell.program.replace("RC", &rc), &[]);
+        pane.keys(&["-l", "true; echo do''ne"]);
+        pane.keys(&["Enter"]);
+        eventually("the command has run", || pane.screen().contains("\ndone"));
+        assert_eq!(pane.marks(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn each_shell_accepts_its_script() {
+    for (shell, check) in [("bash", "bash -n"), ("zsh", "zsh -n"), ("fish", "fish --no-execute"), ("sh", "dash -n")] {
+        let mut words = check.split(' ');
+        let program = words.next().unwrap();
+        if is_installed(program) {
+            let world = world(shell);
+            assert_eq!(run(world.command(program).args(words).arg(world.path("script"))).status, 0, "{check}");
+        }
+    }
+    let world = World::new();
+    assert!(world.ok(&["shell-integration", "nu"]).contains("shell_integration.osc133 = true"));
+    assert_eq!(world.muxtap(&["shell-integration", "csh"]).status, 2);
+}
