@@ -376,8 +376,9 @@ fn each_field_that_names_targets_takes_a_host() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The operations that a caller may carry out who may only read.
-const READS: [&str; 18] = [
+/// The operations that a caller may carry out who may only read. On the Unix socket the user's own
+/// recordings are among them.
+const READS: [&str; 19] = [
     "list_sessions",
     "get_session",
     "list_windows",
@@ -392,6 +393,7 @@ const READS: [&str; 18] = [
     "stream_events",
     "list_recordings",
     "get_recording",
+    "start_recording",
     "open_alis",
     "diff_snapshot",
     "list_layouts",

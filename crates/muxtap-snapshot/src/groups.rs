@@ -12,7 +12,7 @@ use super::{
     store::check_name,
 };
 
-use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 
 /// The prefix of the options' names.
@@ -99,6 +99,7 @@ pub async fn list(server: &Server) -> Result<GroupList> {
 ///
 /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `RESOURCE_LIMIT`.
 pub async fn set(server: &Server, name: &str, request: &GroupRequest) -> Result<GroupAnswer> {
+    server.engine().authorize(Tier::Create)?;
     let before = find(server, name).await?;
     let panes = resolved(server, &request.targets).await?;
     let mut orders = before.as_ref().map(unsynchronize).unwrap_or_default();
@@ -159,6 +160,7 @@ fn unsynchronize(group: &Group) -> Vec<Command> {
 
 /// Removes a group; its panes stay. Error: `NOT_FOUND`.
 pub async fn remove(server: &Server, name: &str) -> Result<()> {
+    server.engine().authorize(Tier::Create)?;
     let group = found(server, name).await?;
     let mut orders = unsynchronize(&group);
     orders.push(Command::new("set-option").flag("-s -u").end_of_flags().arg(format!("{OPTION}{name}")));
@@ -173,6 +175,7 @@ pub async fn remove(server: &Server, name: &str) -> Result<()> {
 /// Errors: `NOT_FOUND` if the group or one of its panes does not exist: then nothing was sent; the
 /// error of the first pane that refused the input; `INVALID_ARGUMENT`, `READ_ONLY`.
 pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<GroupInputAnswer> {
+    server.engine().authorize(Tier::Input)?;
     let group = found(server, name).await?;
     let Some(group) = answer(server, vec![group]).await?.pop() else { return Err(Error::internal("no group")) };
     if !group.gone.is_empty() {
