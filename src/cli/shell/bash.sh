@@ -6,8 +6,8 @@ if [[ $- == *i* && -n ${TMUX-} && ${TERM-} != dumb && -z ${__muxtap_on-} ]] &&
     [[ ${PS1+${PS1@a}}${PS0+${PS0@a}}${PROMPT_COMMAND+${PROMPT_COMMAND@a}} != *r* ]]; then
 
 # States: 0 at the prompt, 1 a command has started, 2 `D` is printed, 3 before the first prompt.
-\builtin declare +x __muxtap_on=1 __muxtap_state=3 __muxtap_status=0 __muxtap_now= __muxtap_option= __muxtap_directory= \
-    __muxtap_number= __muxtap_placed=
+\builtin declare +x __muxtap_on=1 __muxtap_state=3 __muxtap_status=0 __muxtap_now= __muxtap_option= \
+    __muxtap_directory= __muxtap_number= __muxtap_placed=
 \builtin declare +x -a __muxtap_pipe
 if [[ -n ${MUXTAP_SHELL_NONCE-} && $MUXTAP_SHELL_NONCE != *[!a-zA-Z0-9._-]* ]]; then
     __muxtap_option=";muxtap=$MUXTAP_SHELL_NONCE"
@@ -24,9 +24,11 @@ __muxtap_ps0='${__muxtap_on:+$({ __muxtap_start; } 3>&1 >/dev/null 2>&1)${__muxt
 __muxtap_entry_first='{ __muxtap_first; } >/dev/null 2>&1'
 __muxtap_entry_last='{ __muxtap_last; } >/dev/null 2>&1'
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
-    __muxtap_entry_first='{ __muxtap_first; case ${#__muxtap_pipe[*]} in 2) __muxtap_return 0 | __muxtap_return 1 && case : in esac;;'
+    __muxtap_entry_first='{ __muxtap_first; case ${#__muxtap_pipe[*]} in'
+    __muxtap_entry_first+=' 2) __muxtap_return 0 | __muxtap_return 1 && case : in esac;;'
     __muxtap_entry_first+=' 3) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 && case : in esac;;'
-    __muxtap_entry_first+=' 4) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 | __muxtap_return 3 && case : in esac;;'
+    __muxtap_entry_first+=' 4) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 | __muxtap_return 3 &&'
+    __muxtap_entry_first+=' case : in esac;;'
     __muxtap_entry_first+=' *) __muxtap_return && case : in esac;; esac; } >/dev/null 2>&1'
 fi
 
