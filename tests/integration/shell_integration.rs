@@ -1,6 +1,9 @@
 //! The marks that real shells print in a pane with `muxtap shell-integration`, compared with each shell's own log.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use crate::common::{World, eventually, is_installed, run};
 
@@ -164,7 +167,7 @@ fn variant(world: &World, shell: &Shell, name: &str, before: &str, after: &str) 
         text.replace("SCRIPT", &world.path("script").display().to_string())
     };
     let rc = format!("{}\n{}\n{}\n{}\n", shell.prompt, filled(before), filled("EVAL"), filled(after));
-    std::fs::create_dir_all(file("home")).unwrap();
+    home(&file("home"));
     let rc_path = file("home").join(".zshrc");
     std::fs::write(&rc_path, rc).unwrap();
     let home = file("home").display().to_string();
@@ -187,8 +190,12 @@ fn variant(world: &World, shell: &Shell, name: &str, before: &str, after: &str) 
     }
     assert_eq!(marks, expected(world, &typed, option), "{name}\n{screen}");
     assert!(failing.is_empty() || screen.contains("\ns=7"), "{name}\n{screen}");
+    // Nothing that the shell prints itself is between a command's output and `D`.
+    let output = String::from_utf8_lossy(&std::fs::read(&pane.output).unwrap()).into_owned();
+    assert!(output.contains("no-newline\x1b]133;D;0"), "{name}\n{output:?}");
     // A DEBUG trap of zsh sees the names of the hooks.
     assert!(!screen.contains("muxtap") || name.contains("zsh-debug"), "{name}\n{screen}");
+    assert!(name != "ps0" || output.contains("\x1b]3008;start=1\x07\x1b]133;C;"), "{output:?}");
     if is_logged {
         let logged = std::fs::read_to_string(&log).unwrap();
         let mut logged = logged.lines().skip(1);
@@ -213,10 +220,16 @@ fn variant(world: &World, shell: &Shell, name: &str, before: &str, after: &str) 
     world.tmux(&["kill-window", "-t", &pane.id]);
 }
 
+/// Creates a home in which fish does not begin to read all manual pages.
+fn home(path: &Path) {
+    std::fs::create_dir_all(path.join(".local/share/fish/generated_completions")).unwrap();
+}
+
 /// Creates a world with a server, the integration of a shell and a directory to enter.
 fn world(shell: &str) -> World {
     let world = World::new();
     std::fs::create_dir(world.path("work/ö b")).unwrap();
+    home(&world.path("home"));
     let script = run(world.plain_muxtap_command().args(["shell-integration", shell]));
     assert_eq!((script.status, script.stderr.as_str()), (0, ""));
     std::fs::write(world.path("script"), script.stdout).unwrap();

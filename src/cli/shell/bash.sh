@@ -6,8 +6,8 @@ if [[ $- == *i* && -n ${TMUX-} && ${TERM-} != dumb && -z ${__muxtap_on-} ]] &&
     [[ ${PS1+${PS1@a}}${PS0+${PS0@a}}${PROMPT_COMMAND+${PROMPT_COMMAND@a}} != *r* ]]; then
 
 # States: 0 at the prompt, 1 a command has started, 2 `D` is printed, 3 before the first prompt.
-\builtin declare +x __muxtap_on=1 __muxtap_state=3 __muxtap_status=0 __muxtap_now= __muxtap_option= __muxtap_directory= \
-    __muxtap_number= __muxtap_placed=
+\builtin declare +x __muxtap_on=1 __muxtap_state=3 __muxtap_status=0 __muxtap_now= __muxtap_option= \
+    __muxtap_directory= __muxtap_number= __muxtap_placed=
 \builtin declare +x -a __muxtap_pipe
 if [[ -n ${MUXTAP_SHELL_NONCE-} && $MUXTAP_SHELL_NONCE != *[!a-zA-Z0-9._-]* ]]; then
     __muxtap_option=";muxtap=$MUXTAP_SHELL_NONCE"
@@ -18,15 +18,17 @@ fi
 
 # PS1 and PS0 may be exported. In a child the variables are unset, and both parts are inert.
 __muxtap_ps1='\[\e]133;B${__muxtap_option-}\a\]'
-__muxtap_ps0='${__muxtap_on:+$({ __muxtap_start; } >/dev/null 2>&1)${__muxtap_on:$((__muxtap_state=1,1))}}'
+__muxtap_ps0='${__muxtap_on:+$({ __muxtap_start; } 3>&1 >/dev/null 2>&1)${__muxtap_on:$((__muxtap_state=1,1))}}'
 # bash 5.1 and later restore `$?` and PIPESTATUS before each entry of PROMPT_COMMAND. An older bash has one
 # entry, so `__muxtap_return` restores both. `&& :` keeps a failure from the ERR trap and from `set -e`.
 __muxtap_entry_first='{ __muxtap_first; } >/dev/null 2>&1'
 __muxtap_entry_last='{ __muxtap_last; } >/dev/null 2>&1'
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
-    __muxtap_entry_first='{ __muxtap_first; case ${#__muxtap_pipe[*]} in 2) __muxtap_return 0 | __muxtap_return 1 && case : in esac;;'
+    __muxtap_entry_first='{ __muxtap_first; case ${#__muxtap_pipe[*]} in'
+    __muxtap_entry_first+=' 2) __muxtap_return 0 | __muxtap_return 1 && case : in esac;;'
     __muxtap_entry_first+=' 3) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 && case : in esac;;'
-    __muxtap_entry_first+=' 4) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 | __muxtap_return 3 && case : in esac;;'
+    __muxtap_entry_first+=' 4) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 | __muxtap_return 3 &&'
+    __muxtap_entry_first+=' case : in esac;;'
     __muxtap_entry_first+=' *) __muxtap_return && case : in esac;; esac; } >/dev/null 2>&1'
 fi
 
@@ -65,8 +67,8 @@ __muxtap_history() {
     __muxtap_line=${__muxtap_line:2}
 }
 
-# Prints `C`, with the line if it is in the history. A last entry that is not new is the line only if the
-# history leaves out nothing but duplicates.
+# Writes `C` to descriptor 3, with the line if it is in the history. bash prints it after what others have in PS0.
+# A last entry that is not new is the line only if the history leaves out nothing but duplicates.
 __muxtap_start() {
     \builtin local - __muxtap_line __muxtap_entry __muxtap_encoded= "__muxtap_control=:${HISTCONTROL-}:"
     \builtin set +aeux
@@ -78,10 +80,11 @@ __muxtap_start() {
         fi
     fi
     if [[ -n $__muxtap_encoded && ${#__muxtap_encoded} -le 4096 ]]; then
-        __muxtap_print "C;cmdline_url=$__muxtap_encoded"
+        __muxtap_encoded=";cmdline_url=$__muxtap_encoded"
     else
-        __muxtap_print C
+        __muxtap_encoded=
     fi
+    \builtin printf '\e]133;C%s%s\a' "$__muxtap_encoded" "$__muxtap_option" >&3
 }
 
 __muxtap_end() {
@@ -145,8 +148,9 @@ __muxtap_show() {
         PS1=${PS1-}
         PS1=${PS1//"$__muxtap_ps1"}$__muxtap_ps1
     fi
-    if [[ ${PS0-} != *"$__muxtap_ps0"* && -z ${__muxtap_ble-} ]]; then
-        PS0=${PS0-}$__muxtap_ps0
+    if [[ ${PS0-} != *"$__muxtap_ps0" && -z ${__muxtap_ble-} ]]; then
+        PS0=${PS0-}
+        PS0=${PS0//"$__muxtap_ps0"}$__muxtap_ps0
     fi
     __muxtap_print A
     __muxtap_state=0

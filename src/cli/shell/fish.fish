@@ -76,7 +76,8 @@ if status is-interactive; and set -q TMUX; and test "$TERM" != dumb; and not set
             functions -e __muxtap_fish_prompt
             functions -c fish_prompt __muxtap_fish_prompt
             function fish_prompt
-                builtin printf '%s\e]133;B%s\a' (__muxtap_fish_prompt | builtin string collect; or builtin echo) $__muxtap_option
+                builtin printf '%s\e]133;B%s\a' \
+                    (__muxtap_fish_prompt | builtin string collect; or builtin echo) $__muxtap_option
             end
         end
     end

@@ -12,7 +12,8 @@ if $nu.is-interactive and ("TMUX" in $env) and ($env.TERM? != "dumb") {
             print -n $"(ansi escape)]133;C($line)($option)(char bel)"
         })
         $env.config.hooks.pre_prompt = ($env.config.hooks.pre_prompt? | default [] | append {||
-            print -n $"(ansi escape)]133;D;($env.LAST_EXIT_CODE)($option)(char bel)(ansi escape)]133;A($option)(char bel)"
+            print -n $"(ansi escape)]133;D;($env.LAST_EXIT_CODE)($option)(char bel)"
+            print -n $"(ansi escape)]133;A($option)(char bel)"
         })
     }
 }

@@ -1,4 +1,4 @@
-# Shell integration of muxtap for dash, busybox ash, mksh, ksh93 and yash: OSC 133 marks in PS1, and OSC 7 with the
+# Shell integration of muxtap for dash, busybox ash, mksh and ksh93: OSC 133 marks in PS1, and OSC 7 with the
 # directory. These shells run nothing between reading a line and the command, so `C` and the line cannot be had, and
 # `D` has a status after an empty line and after Ctrl-C, too. They run nothing when the directory changes: each
 # prompt prints it. A PS1 that is set later has no marks.
