@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{CWD, Mode, mkfifoat};
+
 use crate::common::{World, eventually, is_installed, run};
 
 /// What is typed at a prompt.
@@ -44,7 +46,8 @@ impl<'a> Pane<'a> {
     /// Starts a program whose every byte is in the file.
     fn start(world: &'a World, name: &str, program: &str, env: &[(&str, &str)]) -> Self {
         let (output, gate) = (world.path(&format!("{name}.out")), world.path(&format!("{name}.go")));
-        let mut command = format!("while [ ! -e {} ]; do sleep 0.02; done; exec env", gate.display());
+        mkfifoat(CWD, &gate, Mode::RUSR | Mode::WUSR).unwrap();
+        let mut command = format!("read -r _ < {}; exec env", gate.display());
         for (name, value) in env {
             let _ = write!(command, " {name}='{value}'");
         }
@@ -53,7 +56,7 @@ impl<'a> Pane<'a> {
         let id = world.tmux(&["new-window", "-d", "-c", &work, "-P", "-F", "#{pane_id}", &command]);
         world.tmux(&["pipe-pane", "-O", "-t", &id, &format!("cat > {}", output.display())]);
         eventually("the output is in a file", || output.exists());
-        std::fs::write(gate, "").unwrap();
+        std::fs::write(gate, "\n").unwrap();
         Self { world, id, output }
     }
 

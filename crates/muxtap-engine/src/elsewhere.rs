@@ -147,7 +147,9 @@ impl Engine {
             TargetField::One(target) => self.take_host(target, &mut named),
             TargetField::Listed(targets) if targets.contains('/') => {
                 let mut items: Vec<String> = targets.split(',').map(|item| item.trim().to_owned()).collect();
-                items.iter_mut().for_each(|item| self.take_host(item, &mut named));
+                for item in &mut items {
+                    self.take_host(item, &mut named);
+                }
                 *targets = items.join(",");
             }
             TargetField::Listed(targets) => named.local |= !targets.is_empty(),

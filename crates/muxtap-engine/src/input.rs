@@ -11,7 +11,7 @@ pub(super) mod submit;
 use std::{fmt::Write as _, sync::Arc};
 
 use data_encoding::{DecodeKind, HEXLOWER_PERMISSIVE};
-use muxtap_tmux::{Answer, Lost, Request};
+use muxtap_tmux::{Answer, Lost, Request, TerminalInput};
 use tokio::sync::oneshot;
 
 pub use key_names::check_keys;
@@ -236,7 +236,7 @@ impl Server {
         let is_unseen = is_printable && terminal.is_none();
         // A terminal that collects lines and echoes nothing: output that looks like an echo is the
         // program's.
-        let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
+        let silent = terminal.is_some_and(|terminal| terminal.input == TerminalInput::Lines && !terminal.echo);
         if only_at.is_some() && typed.lines.len() > 1 {
             // The first line would move the cursor.
             return Err(Error::new(

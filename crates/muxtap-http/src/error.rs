@@ -75,7 +75,8 @@ pub async fn read_body<T: DeserializeOwned>(headers: &HeaderMap, body: axum::bod
 
 /// Returns whether a body was cut at its limit.
 fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<LengthLimitError>())
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(<dyn std::error::Error>::is::<LengthLimitError>)
 }
 
 /// Error: `INVALID_ARGUMENT` for a body whose content type is not JSON.

@@ -36,7 +36,7 @@ pub(super) async fn call(
     } else {
         call.confirm(tier, &format!("{name} on {host} {}", asked.target())).await?;
     }
-    let named = asked.server().and_then(|server| server.take());
+    let named = asked.server().and_then(Option::take);
     if let Some(named) = &named {
         call.engine.socket_named(named)?;
     }

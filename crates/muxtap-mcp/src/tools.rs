@@ -135,10 +135,11 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
 
 /// Carries out a call: by the muxtap of the host that it names, if that host has one, else locally.
 async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
-    let Some(host) = asked.place(call)? else { return asked.perform(call).await };
-    let output = match there::call(call, &host, name, &mut asked).await? {
+    // Boxed: the futures of all tools are large together.
+    let Some(host) = asked.place(call)? else { return Box::pin(asked.perform(call)).await };
+    let output = match Box::pin(there::call(call, &host, name, &mut asked)).await? {
         Some(output) => output,
-        None => asked.perform(call).await?,
+        None => Box::pin(asked.perform(call)).await?,
     };
     Ok(output.on_host(&host))
 }

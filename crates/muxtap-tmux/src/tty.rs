@@ -11,16 +11,26 @@ pub struct Foreground {
     pub args: Vec<String>,
     /// Whether it is still the process that tmux forked, before its `exec`.
     pub forked: bool,
-    /// Whether the terminal collects lines (`ICANON`): nothing edits the line by itself.
-    pub canonical: bool,
+    /// How input arrives at the program.
+    pub input: TerminalInput,
     /// Whether the terminal echoes typed text (`ECHO`).
     pub echo: bool,
-    /// Whether a shell's line editor has the terminal. It echoes typed text by itself, and
-    /// translates neither carriage return nor line feed (readline, fish, ksh), or both (zsh). A
-    /// shell's `read` of single keys leaves `ECHO`, or `ICRNL` alone.
-    pub edited: bool,
     /// The character that erases the line that the terminal collects (`VKILL`); 0 if none does.
     pub kill: u8,
+}
+
+/// How a terminal's input arrives at its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TerminalInput {
+    /// The terminal collects lines (`ICANON`): no program edits the line.
+    Lines,
+    /// Each key arrives, as a line editor wants it. An editor echoes by itself, and has the
+    /// terminal translate neither carriage return nor line feed (readline, fish, ksh), or both
+    /// (zsh).
+    Edited,
+    /// Each key arrives, but not as for a line editor: a shell's `read` of single keys leaves
+    /// `ECHO`, or `ICRNL` alone.
+    Keys,
 }
 
 #[cfg(target_os = "linux")]
@@ -40,14 +50,17 @@ impl Proc {
         let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
         let settings = rustix::termios::tcgetattr(&terminal).ok()?;
         let (modes, input) = (settings.local_modes, settings.input_modes);
-        let translates_as_much = input.contains(InputModes::ICRNL) == input.contains(InputModes::INLCR);
+        let is_editors = input.contains(InputModes::ICRNL) == input.contains(InputModes::INLCR);
         Some(Foreground {
             group,
             args,
             forked,
-            canonical: modes.contains(LocalModes::ICANON),
+            input: match modes.contains(LocalModes::ICANON) {
+                true => TerminalInput::Lines,
+                false if is_editors && !modes.contains(LocalModes::ECHO) => TerminalInput::Edited,
+                false => TerminalInput::Keys,
+            },
             echo: modes.contains(LocalModes::ECHO),
-            edited: !modes.intersects(LocalModes::ICANON | LocalModes::ECHO) && translates_as_much,
             kill: settings.special_codes[SpecialCodeIndex::VKILL],
         })
     }

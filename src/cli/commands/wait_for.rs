@@ -529,7 +529,7 @@ mod tests {
         let expected = serde_json::json!({
             "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "gone": ["g"], "stable_ms": 500,
             "exit": true, "prompt": true, "bell": true, "title": "t", "fail": ["f"], "since": "start",
-            "settle_ms": 1000, "timeout_ms": 2500, "detach": false,
+            "settle_ms": 1000, "timeout_ms": 2500,
         });
         assert_eq!(serde_json::to_value(request).unwrap(), expected);
     }

@@ -1,6 +1,6 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
-use muxtap_tmux::{Foreground, Proc};
+use muxtap_tmux::{Foreground, Proc, TerminalInput};
 
 use crate::{Host, pane::PaneMetadata};
 
@@ -145,16 +145,16 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
         return ForegroundState::Other(foreground.args.join(" "));
     }
     // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
-    if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
+    if foreground.input == TerminalInput::Lines && matches!(name, "bash" | "zsh" | "fish") {
         return ForegroundState::Busy(name.to_owned());
     }
-    if !foreground.canonical && !foreground.edited {
+    if foreground.input == TerminalInput::Keys {
         return ForegroundState::Question(name.to_owned());
     }
     ForegroundState::Shell(IdleShell {
         shell,
         pid: Some(foreground.group),
-        canonical: foreground.canonical,
+        canonical: foreground.input == TerminalInput::Lines,
         kill: foreground.kill,
     })
 }
@@ -191,7 +191,9 @@ pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
     let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
         // The program has a line editor, like shells and REPLs. For shells without one, the prompt
         // is the only sign.
-        Some(foreground) => !foreground.canonical || matches!(classify(proc, &foreground), ForegroundState::Shell(_)),
+        Some(foreground) => {
+            foreground.input != TerminalInput::Lines || matches!(classify(proc, &foreground), ForegroundState::Shell(_))
+        }
         None => true,
     });
     found.await.unwrap_or(true)
@@ -261,9 +263,8 @@ mod tests {
             group: 1,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             forked: false,
-            canonical,
+            input: if canonical { TerminalInput::Lines } else { TerminalInput::Edited },
             echo: canonical,
-            edited: !canonical,
             kill: KILL,
         }
     }
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
         assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
         assert_eq!(classify(&foreground(&["bash"], true)), ForegroundState::Busy("bash".into()));
-        let asks = Foreground { edited: false, ..foreground(&["bash"], false) };
+        let asks = Foreground { input: TerminalInput::Keys, ..foreground(&["bash"], false) };
         assert_eq!(classify(&asks), ForegroundState::Question("bash".into()));
         assert_eq!(classify(&foreground(&["bash", "build.sh"], false)), ForegroundState::Other("bash build.sh".into()));
         assert_eq!(classify(&foreground(&["sleep", "9"], true)), ForegroundState::Other("sleep".into()));

@@ -123,9 +123,14 @@ impl World {
 
     /// Waits until the pane's last line ends with what was typed.
     async fn echoed(&self, typed: &str) {
+        let mut changes = self.pane.state().changes();
         let shown = async {
-            while !self.pane.state().lock().resting_line().ends_with(typed) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            loop {
+                changes.borrow_and_update();
+                if self.pane.state().lock().resting_line().ends_with(typed) {
+                    break;
+                }
+                changes.changed().await.unwrap();
             }
         };
         tokio::time::timeout(LIMIT, shown).await.unwrap();
