@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::common::{World, is_installed};
 
 /// The shells, started without start-up files, and how they list their history.
@@ -488,10 +490,13 @@ fn a_question_of_the_shell_is_answered_by_its_user_only() {
         world.tmux(&["send-keys", "-t", &pane, "Enter"]);
         world.ok(&["wait-for", "-t", &pane, "--screen", "(?m)^Install\\? *$", "-T", "20"]);
         let before = screen(&world, &pane);
-        for clear in [&[][..], &["--clear-line"]] {
-            let run = [&["run", "-t", &pane, "-T", "1"], clear, &["echo hi"]].concat();
-            let refused = world.muxtap(&run);
-            assert!(refused.status == 1 && refused.stderr.contains("answer to a question"), "{ask}: {refused:?}");
+        let path = format!("/v1/panes/{}/run{}", pane.replace('%', "%25"), world.query());
+        for clear in [false, true] {
+            // The question is not waited for; the timeout is far.
+            let run = json!({"command": "echo hi", "prompt_ms": 0, "timeout_ms": 60_000, "clear_line": clear});
+            let refused = world.http("POST", &path, Some(&run));
+            let message = refused.json()["message"].to_string();
+            assert!(refused.status == 409 && message.contains("answer to a question"), "{ask}: {message}");
         }
         assert_eq!(screen(&world, &pane), before, "{ask}");
         world.tmux(&["send-keys", "-t", &pane, "y"]);

@@ -53,6 +53,7 @@ use super::sync::{
     watch::{Receiver, Sender},
 };
 
+pub(crate) use commands::LEAST_NONCE;
 pub use commands::PaneCommand;
 pub use encoded_event::EncodedEvent;
 pub(super) use input::Typing;

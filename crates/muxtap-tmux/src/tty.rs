@@ -24,12 +24,13 @@ pub struct Foreground {
 pub enum TerminalInput {
     /// The terminal collects lines (`ICANON`): no program edits the line.
     Lines,
-    /// Each key arrives, as a line editor wants it. An editor echoes by itself, and has the
-    /// terminal translate neither carriage return nor line feed (readline, fish, ksh), or both
-    /// (zsh).
+    /// Each key arrives, as line editors want it: they echo by themselves, and have the terminal
+    /// translate neither carriage return nor line feed (readline, fish, ksh), or both (zsh).
     Edited,
-    /// Each key arrives, but not as for a line editor: a shell's `read` of single keys leaves
-    /// `ECHO`, or `ICRNL` alone.
+    /// Each key arrives and nothing is echoed, but carriage returns are translated: busybox's line
+    /// editor, and `read -s` of single keys in bash and zsh.
+    Silent,
+    /// Each key arrives and is echoed: a `read` of single keys. No line editor leaves `ECHO` set.
     Keys,
 }
 
@@ -55,10 +56,11 @@ impl Proc {
             group,
             args,
             forked,
-            input: match modes.contains(LocalModes::ICANON) {
-                true => TerminalInput::Lines,
-                false if is_editors && !modes.contains(LocalModes::ECHO) => TerminalInput::Edited,
-                false => TerminalInput::Keys,
+            input: match (modes.contains(LocalModes::ICANON), modes.contains(LocalModes::ECHO)) {
+                (true, _) => TerminalInput::Lines,
+                (false, true) => TerminalInput::Keys,
+                (false, false) if is_editors => TerminalInput::Edited,
+                (false, false) => TerminalInput::Silent,
             },
             echo: modes.contains(LocalModes::ECHO),
             kill: settings.special_codes[SpecialCodeIndex::VKILL],

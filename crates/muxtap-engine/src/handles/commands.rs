@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::{Pane, Server};
 
-use crate::PaneCommand;
+use crate::{PaneCommand, pane::LEAST_NONCE};
 
 /// What a command printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,8 +128,15 @@ impl Pane {
 
     /// Trusts the marks of a shell in this pane that was given this nonce in the environment
     /// variable `MUXTAP_SHELL_NONCE`.
-    pub fn trust_shell(&self, nonce: impl Into<String>) {
-        self.state().trust_shell(nonce.into());
+    ///
+    /// Errors: `READ_ONLY` for a caller that may not create panes; `INVALID_ARGUMENT` for a nonce
+    /// of fewer than 16 characters, which could be guessed.
+    pub fn trust_shell(&self, nonce: impl Into<String>) -> Result<()> {
+        self.server().engine().authorize(Tier::Create)?;
+        if self.state().trust_shell(nonce.into()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("nonce: expected at least {LEAST_NONCE} characters")))
     }
 }
 

@@ -148,8 +148,10 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     if foreground.input == TerminalInput::Lines && matches!(name, "bash" | "zsh" | "fish") {
         return ForegroundState::Busy(name.to_owned());
     }
-    if foreground.input == TerminalInput::Keys {
-        return ForegroundState::Question(name.to_owned());
+    match foreground.input {
+        TerminalInput::Keys => return ForegroundState::Question(name.to_owned()),
+        TerminalInput::Silent if matches!(name, "bash" | "zsh") => return ForegroundState::Question(name.to_owned()),
+        TerminalInput::Lines | TerminalInput::Edited | TerminalInput::Silent => {}
     }
     ForegroundState::Shell(IdleShell {
         shell,
@@ -277,8 +279,10 @@ mod tests {
         assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
         assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
         assert_eq!(classify(&foreground(&["bash"], true)), ForegroundState::Busy("bash".into()));
-        let asks = Foreground { input: TerminalInput::Keys, ..foreground(&["bash"], false) };
-        assert_eq!(classify(&asks), ForegroundState::Question("bash".into()));
+        let with = |name: &str, input| classify(&Foreground { input, ..foreground(&[name], false) });
+        assert_eq!(with("bash", TerminalInput::Keys), ForegroundState::Question("bash".into()));
+        assert_eq!(with("zsh", TerminalInput::Silent), ForegroundState::Question("zsh".into()));
+        assert_eq!(with("ash", TerminalInput::Silent), reads(Shell::Posix, false), "busybox's line editor");
         assert_eq!(classify(&foreground(&["bash", "build.sh"], false)), ForegroundState::Other("bash build.sh".into()));
         assert_eq!(classify(&foreground(&["sleep", "9"], true)), ForegroundState::Other("sleep".into()));
         assert_eq!(classify(&foreground(&["/usr/bin/env", "bash", "tool"], true)), ForegroundState::Busy("env".into()));

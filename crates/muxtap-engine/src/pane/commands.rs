@@ -19,6 +19,9 @@ use super::{LockedPane, PaneState};
 /// The most raw bytes between a prompt and a command's output that are read as its line.
 const TYPED_BYTES: u64 = 64 * 1024;
 
+/// The least number of characters of a nonce: a shorter one could be guessed.
+pub(crate) const LEAST_NONCE: usize = 16;
+
 /// A pane's command log with the clock that it needs.
 pub(super) struct Commands {
     pub(super) log: CommandLog,
@@ -74,9 +77,14 @@ impl Commands {
 }
 
 impl PaneState {
-    /// Trusts the marks of a shell that was given this nonce.
-    pub fn trust_shell(&self, nonce: String) {
-        self.lock().output.commands.log.trust(nonce);
+    /// Trusts the marks of a shell that was given this nonce. Returns false for a nonce that is too
+    /// short.
+    pub fn trust_shell(&self, nonce: String) -> bool {
+        let is_long = nonce.chars().count() >= LEAST_NONCE;
+        if is_long {
+            self.lock().output.commands.log.trust(nonce);
+        }
+        is_long
     }
 
     /// Returns the commands, the earliest first.
