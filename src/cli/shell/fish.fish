@@ -103,7 +103,7 @@ if status is-interactive; and set -q TMUX; and test "$TERM" != dumb; and not set
         # A prompt that is defined anew each time is copied once.
         if builtin test "$text" != "$__muxtap_wrapped"
             set -g __muxtap_wrapped "$text"
-            set -g __muxtap_wraps (math $__muxtap_wraps + 1)
+            set -g __muxtap_wraps (builtin math $__muxtap_wraps + 1)
             functions -c fish_prompt __muxtap_fish_prompt_$__muxtap_wraps
         end
         eval 'function fish_prompt
