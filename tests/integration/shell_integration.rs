@@ -126,20 +126,23 @@ fn encoded(text: &str) -> String {
 
 /// Returns the marks of prompts and commands, with an option on each that is not a directory.
 fn expected(world: &World, typed: &[&Typed], option: &str) -> Vec<String> {
-    let mut marks = vec![format!("cd {}", world.path("work").display())];
+    let mut directory = world.path("work").display().to_string();
+    let mut marks = Vec::new();
     for typed in typed {
+        marks.push(format!("cd {directory}"));
         marks.extend(["A", "B"].map(|mark| format!("{mark}{option}")));
         match typed {
             Line(text, recorded, status, _) => {
                 marks.push(format!("C;cmdline_url={}{option}", encoded(recorded.unwrap_or(text))));
                 marks.push(format!("D;{status}{option}"));
                 if text.starts_with("cd ") {
-                    marks.push(format!("cd {}/%C3%B6%20b", world.path("work").display()));
+                    directory.push_str("/%C3%B6%20b");
                 }
             }
             Empty | Interrupt => marks.push(format!("D{option}")),
         }
     }
+    marks.push(format!("cd {directory}"));
     marks.extend(["A", "B"].map(|mark| format!("{mark}{option}")));
     marks
 }
@@ -193,9 +196,9 @@ fn variant(world: &World, shell: &Shell, name: &str, before: &str, after: &str) 
     }
     assert_eq!(marks, expected(world, &typed, option), "{name}\n{screen}");
     assert!(failing.is_empty() || screen.contains("\ns=7"), "{name}\n{screen}");
-    // Nothing that the shell prints itself is between a command's output and `D`.
+    // Nothing that the shell prints itself is between a command's output and `D` but ST, for open strings.
     let output = String::from_utf8_lossy(&std::fs::read(&pane.output).unwrap()).into_owned();
-    assert!(output.contains("no-newline\x1b]133;D;0"), "{name}\n{output:?}");
+    assert!(output.contains("no-newline\x1b\\\x1b]133;D;0"), "{name}\n{output:?}");
     // A DEBUG trap of zsh sees the names of the hooks.
     assert!(!screen.contains("muxtap") || name.contains("zsh-debug"), "{name}\n{screen}");
     assert!(name != "ps0" || output.contains("\x1b]3008;start=1\x07\x1b]133;C;"), "{output:?}");
@@ -390,7 +393,7 @@ fn posix_shells_mark_their_prompts() {
         ] {
             let name = format!("{name}-{variant}");
             let rc = world.path(&name);
-            let text = format!("PS1='$ '\n{before}\n{EVAL}\n{after}\n");
+            let text = format!("PS1='[$?]$ '\n{before}\n{EVAL}\n{after}\n");
             std::fs::write(&rc, text.replace("SCRIPT", &world.path("script").display().to_string())).unwrap();
             let rc = rc.display().to_string();
             let nonce = if variant.contains("nonce") { "Nonce.1" } else { "" };
@@ -413,10 +416,96 @@ fn posix_shells_mark_their_prompts() {
             let screen = pane.screen();
             assert_eq!(pane.marks().iter().map(decoded).collect::<Vec<_>>(), marks, "{name}\n{screen}");
             assert!(screen.contains("\ns=7") && !screen.contains("__muxtap"), "{name}\n{screen}");
+            // The prompt sees the status.
+            assert!(screen.contains("[7]$ echo s="), "{name}\n{screen}");
+            let output = String::from_utf8_lossy(&std::fs::read(&pane.output).unwrap()).into_owned();
+            assert!(output.contains("\x1b\\\x1b]133;D;7"), "{name}\n{output:?}");
             let seen = std::fs::read_to_string(world.path("work/ö b/env.txt")).unwrap();
             assert!(!seen.contains("Nonce.1"), "{name}: {seen}");
             world.tmux(&["kill-window", "-t", &pane.id]);
         }
+    }
+}
+
+#[test]
+fn an_exported_prompt_has_its_marks_once_in_a_shell_within_a_shell() {
+    let world = world("sh");
+    for (program, shell) in [("dash", "dash -i"), ("mksh", "mksh -i"), ("ksh", "ksh -i")] {
+        if !is_installed(program) {
+            continue;
+        }
+        let rc = world.path(&format!("{program}.rc"));
+        let text = format!("case $PS1 in *own*) ;; *) PS1='own$ ' ;; esac\nexport PS1\n{EVAL}\n");
+        std::fs::write(&rc, text.replace("SCRIPT", &world.path("script").display().to_string())).unwrap();
+        let rc = rc.display().to_string();
+        let pane = Pane::start(&world, program, shell, &[("ENV", rc.as_str()), ("HISTFILE", "/dev/null")]);
+        pane.prompts(1);
+        pane.type_in(&Line(shell, None, 0, ""), 1);
+        pane.type_in(&Line(shell, None, 0, ""), 2);
+        let directory = format!("cd {}", world.path("work").display());
+        let prompt = ["D;0", directory.as_str(), "A", "B"];
+        assert_eq!(pane.marks(), prompt.repeat(3), "{program}\n{}", pane.screen());
+    }
+}
+
+/// `activate.fish` copies the prompt, defines its own, which calls the copy, and restores the copy at the end.
+#[test]
+fn a_python_environment_and_its_end_leave_the_prompt_of_fish() {
+    if !is_installed("fish") {
+        return;
+    }
+    let world = world("fish");
+    let activate = "
+        functions -c fish_prompt _old_fish_prompt
+        function fish_prompt
+            set -l old_status $status
+            printf '(venv) '
+            echo \"exit $old_status\" | source
+            _old_fish_prompt
+        end
+        function deactivate
+            functions -e fish_prompt
+            functions -c _old_fish_prompt fish_prompt
+            functions -e _old_fish_prompt
+        end
+    ";
+    std::fs::write(world.path("work/activate.fish"), activate).unwrap();
+    let (rc, script) = (world.path("home/rc.fish"), world.path("script").display().to_string());
+    std::fs::write(&rc, format!("{}\nsource {script}\n", FISH.prompt)).unwrap();
+    let pane = Pane::start(&world, "venv", &FISH.program.replace("RC", &rc.display().to_string()), &[]);
+    let shows = |prompt: &str| eventually(prompt, || pane.screen().trim_end().ends_with(prompt));
+    shows("[0]$");
+    for (line, prompt) in [
+        ("source activate.fish", "(venv) [0]$"),
+        ("false", "(venv) [1]$"),
+        ("deactivate", "\n[0]$"),
+        ("false", "\n[1]$"),
+        ("source activate.fish", "(venv) [0]$"),
+        ("deactivate", "\n[0]$"),
+    ] {
+        pane.keys(&["-l", line]);
+        pane.keys(&["Enter"]);
+        shows(prompt);
+    }
+}
+
+#[test]
+fn a_restricted_shell_prints_no_marks_and_no_errors() {
+    for (shell, program) in [(&BASH, "bash --noprofile --rcfile RC -r -i"), (&ZSH, "zsh -r -i")] {
+        if !is_installed(shell.name) {
+            continue;
+        }
+        let world = world(shell.name);
+        let eval = EVAL.replace("SCRIPT", &world.path("script").display().to_string());
+        let rc = world.path("home/.zshrc");
+        std::fs::write(&rc, format!("PS1='$ '\n{eval}\n")).unwrap();
+        let rc = rc.display().to_string();
+        let pane = Pane::start(&world, shell.name, &program.replace("RC", &rc), &[]);
+        pane.keys(&["-l", "true; echo do''ne"]);
+        pane.keys(&["Enter"]);
+        eventually("the command has run", || pane.screen().contains("\ndone\n$"));
+        assert!(!pane.screen().contains("restricted"), "{}", pane.screen());
+        assert_eq!(pane.marks(), Vec::<String>::new());
     }
 }
 
@@ -465,20 +554,31 @@ fn without_tmux_or_a_person_nothing_is_set_up() {
         }
         let world = world(shell);
         let eval = eval.replace("SCRIPT", &world.path("script").display().to_string());
-        for (tmux, term, interactive, expected) in [
-            ("x", "tmux-256color", true, "1"),
-            ("", "tmux-256color", true, ""),
-            ("x", "dumb", true, ""),
-            ("x", "tmux-256color", false, ""),
+        std::fs::write(world.path("lines"), format!("{eval}\n{is_on}\n")).unwrap();
+        for (tmux, term, interactive, terminal, expected) in [
+            ("export TMUX=x", "tmux-256color", true, true, "1"),
+            ("unset TMUX", "tmux-256color", true, true, ""),
+            ("export TMUX=x", "dumb", true, true, ""),
+            ("export TMUX=x", "tmux-256color", false, true, ""),
+            ("export TMUX=x", "tmux-256color", true, false, ""),
         ] {
-            let mut command = world.command(program);
-            let args = args.iter().map(|arg| if interactive { (*arg).to_owned() } else { arg.replace("ic", "c") });
-            command.args(args).arg(format!("{eval}\n{is_on}")).env("TERM", term);
-            if !tmux.is_empty() {
-                command.env("TMUX", tmux);
+            let name = format!("{program} {tmux} {term} {interactive} {terminal}");
+            let args = if interactive { args.join(" ") } else { args.join(" ").replace("ic", "c") };
+            let (script, answer) = (world.path("script.sh"), world.path("answer"));
+            let (lines, part) = (world.path("lines"), world.path("part"));
+            let shell = format!("{program} {args} \"$(cat {})\" > {} 2>/dev/null", lines.display(), part.display());
+            let end = format!("mv {} {}", part.display(), answer.display());
+            std::fs::write(&script, format!("{tmux}\nexport TERM={term}\n{shell}\n{end}\n")).unwrap();
+            let command = format!("sh {}", script.display());
+            // A job of tmux has no terminal.
+            if terminal {
+                world.tmux(&["new-window", "-d", &command]);
+            } else {
+                world.tmux(&["run-shell", &command]);
             }
-            let answer = run(&mut command);
-            assert_eq!(answer.text().trim(), expected, "{program} {tmux} {term} {interactive}: {answer:?}");
+            eventually(&name, || answer.exists());
+            assert_eq!(std::fs::read_to_string(&answer).unwrap().trim(), expected, "{name}");
+            std::fs::remove_file(&answer).unwrap();
         }
     }
 }

@@ -1,13 +1,15 @@
 # Shell integration of muxtap for bash 4.4 and later: prints OSC 133 marks, and OSC 7 with the directory.
 # Builtins are quoted against aliases. Marks go to the terminal; errors and the lines of `set -x` to /dev/null.
-{
+# A restricted shell refuses redirections once its startup files are read.
+\builtin shopt -q restricted_shell || {
 if [[ $- == *i* && -n ${TMUX-} && ${TERM-} != dumb && -z ${__muxtap_on-} ]] &&
     ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) &&
-    [[ ${PS1+${PS1@a}}${PS0+${PS0@a}}${PROMPT_COMMAND+${PROMPT_COMMAND@a}} != *r* ]]; then
+    [[ ${PS1+${PS1@a}}${PS0+${PS0@a}}${PROMPT_COMMAND+${PROMPT_COMMAND@a}} != *r* ]] &&
+    [[ -c /dev/tty ]] && \builtin true >/dev/tty; then
 
 # States: 0 at the prompt, 1 a command has started, 2 `D` is printed, 3 before the first prompt.
 \builtin declare +x __muxtap_on=1 __muxtap_state=3 __muxtap_status=0 __muxtap_now= __muxtap_option= \
-    __muxtap_directory= __muxtap_number= __muxtap_placed=
+    __muxtap_directory= __muxtap_url= __muxtap_number= __muxtap_placed=
 \builtin declare +x -a __muxtap_pipe
 if [[ -n ${MUXTAP_SHELL_NONCE-} && $MUXTAP_SHELL_NONCE != *[!a-zA-Z0-9._-]* ]]; then
     __muxtap_option=";muxtap=$MUXTAP_SHELL_NONCE"
@@ -20,16 +22,19 @@ fi
 __muxtap_ps1='\[\e]133;B${__muxtap_option-}\a\]'
 __muxtap_ps0='${__muxtap_on:+$({ __muxtap_start; } 3>&1 >/dev/null 2>&1)${__muxtap_on:$((__muxtap_state=1,1))}}'
 # bash 5.1 and later restore `$?` and PIPESTATUS before each entry of PROMPT_COMMAND. An older bash has one
-# entry, so `__muxtap_return` restores both. `&& :` keeps a failure from the ERR trap and from `set -e`.
+# entry, so `__muxtap_return` restores both. `&& case` keeps a failure from the ERR trap and from `set -e`. An older
+# bash also exports the entries with PROMPT_COMMAND: in a child they only keep `$?`.
 __muxtap_entry_first='{ __muxtap_first; } >/dev/null 2>&1'
 __muxtap_entry_last='{ __muxtap_last; } >/dev/null 2>&1'
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
-    __muxtap_entry_first='{ __muxtap_first; case ${#__muxtap_pipe[*]} in'
+    __muxtap_entry_first='{ case ${__muxtap_on-} in 1) __muxtap_first; case ${#__muxtap_pipe[*]} in'
     __muxtap_entry_first+=' 2) __muxtap_return 0 | __muxtap_return 1 && case : in esac;;'
     __muxtap_entry_first+=' 3) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 && case : in esac;;'
     __muxtap_entry_first+=' 4) __muxtap_return 0 | __muxtap_return 1 | __muxtap_return 2 | __muxtap_return 3 &&'
     __muxtap_entry_first+=' case : in esac;;'
-    __muxtap_entry_first+=' *) __muxtap_return && case : in esac;; esac; } >/dev/null 2>&1'
+    __muxtap_entry_first+=' *) __muxtap_return && case : in esac;; esac;;'
+    __muxtap_entry_first+=' *) (\exit $?) && case : in esac;; esac; } >/dev/null 2>&1'
+    __muxtap_entry_last='{ case ${__muxtap_on-} in 1) __muxtap_last;; esac; } >/dev/null 2>&1'
 fi
 
 __muxtap_return() {
@@ -38,6 +43,11 @@ __muxtap_return() {
 
 __muxtap_print() {
     \builtin printf '\e]133;%s%s\a' "$1" "$__muxtap_option" >/dev/tty || \builtin true
+}
+
+# Prints `D`, after the end (ST) of a string that the command may have left open.
+__muxtap_print_end() {
+    \builtin printf '\e\\\e]133;D%s%s\a' "$1" "$__muxtap_option" >/dev/tty || \builtin true
 }
 
 # Sets `__muxtap_encoded` to the percent-encoded bytes of a string.
@@ -89,8 +99,8 @@ __muxtap_start() {
 
 __muxtap_end() {
     case $__muxtap_state in
-    0) __muxtap_print D ;;
-    1) __muxtap_print "D;$__muxtap_status" ;;
+    0) __muxtap_print_end '' ;;
+    1) __muxtap_print_end ";$__muxtap_status" ;;
     esac
     __muxtap_state=2
 }
@@ -133,13 +143,14 @@ __muxtap_last() {
 }
 
 # Prints the directory and `A`, and adds the parts of PS1 and PS0. Without `promptvars` these would not expand,
-# and there are no marks.
+# and there are no marks. An inner shell or ssh may have printed another directory.
 __muxtap_show() {
     if [[ $PWD != "$__muxtap_directory" ]]; then
         __muxtap_directory=$PWD
         __muxtap_encode "$PWD"
-        \builtin printf '\e]7;file://%s%s\a' "$HOSTNAME" "$__muxtap_encoded" >/dev/tty || \builtin true
+        __muxtap_url=file://$HOSTNAME$__muxtap_encoded
     fi
+    \builtin printf '\e]7;%s\a' "$__muxtap_url" >/dev/tty || \builtin true
     if ! \builtin shopt -q promptvars; then
         __muxtap_state=3
         \builtin return 0

@@ -1,12 +1,15 @@
 # Shell integration of muxtap for zsh 5.8 and later: prints OSC 133 marks, and OSC 7 with the directory.
 # `emulate -c` reads and runs the functions without aliases and with the options given here.
-{ 'builtin' 'emulate' 'zsh' '-o' 'no_aliases' '-o' 'no_multibyte' '-o' 'extended_glob' '-o' 'no_xtrace' \
-    '-o' 'no_verbose' '-o' 'no_err_exit' '-o' 'no_err_return' '-o' 'no_all_export' '-c' '
-if [[ -o interactive && -n ${TMUX-} && ${TERM-} != dumb && -z ${__muxtap_on-} ]]; then
+# A restricted shell refuses redirections.
+'builtin' 'eval' '[[ -o restricted ]]' || { 'builtin' 'emulate' 'zsh' '-o' 'no_aliases' '-o' 'no_multibyte' \
+    '-o' 'extended_glob' '-o' 'no_xtrace' '-o' 'no_verbose' '-o' 'no_err_exit' '-o' 'no_err_return' \
+    '-o' 'no_all_export' '-c' '
+if [[ -o interactive && -n ${TMUX-} && ${TERM-} != dumb && -z ${__muxtap_on-} ]] &&
+    [[ -c /dev/tty ]] && builtin print -n >/dev/tty; then
 
 # States: 0 at the prompt, 1 a command has started, 2 `D` is printed, 3 before the first prompt.
-builtin typeset -g +x __muxtap_on=1 __muxtap_state=3 __muxtap_option= __muxtap_directory= __muxtap_eol= \
-    __muxtap_eol_old= __muxtap_eol_set=0 __muxtap_escape=${(#):-27} __muxtap_bell=${(#):-7}
+builtin typeset -g +x __muxtap_on=1 __muxtap_state=3 __muxtap_option= __muxtap_directory= __muxtap_url= \
+    __muxtap_now=0 __muxtap_eol= __muxtap_eol_old= __muxtap_eol_set=0 __muxtap_escape=${(#):-27} __muxtap_bell=${(#):-7}
 if [[ -n ${MUXTAP_SHELL_NONCE-} && $MUXTAP_SHELL_NONCE != *[^a-zA-Z0-9._-]* ]]; then
     __muxtap_option=";muxtap=$MUXTAP_SHELL_NONCE"
 fi
@@ -14,6 +17,11 @@ builtin unset MUXTAP_SHELL_NONCE
 
 __muxtap_print() {
     builtin print -rn -- "$__muxtap_escape]$1$__muxtap_bell" >/dev/tty
+}
+
+# Prints `D`, after the end (ST) of a string that the command may have left open.
+__muxtap_print_end() {
+    builtin print -rn -- "$__muxtap_escape\\$__muxtap_escape]133;D$1$__muxtap_option$__muxtap_bell" >/dev/tty
 }
 
 # Sets `REPLY` to the percent-encoded bytes of a string.
@@ -37,7 +45,7 @@ __muxtap_start() {
     if [[ ${(t)PROMPT_EOL_MARK-} != *(export|readonly)* ]]; then
         __muxtap_eol_set=$+PROMPT_EOL_MARK
         __muxtap_eol_old=${PROMPT_EOL_MARK-%B%S%#%s%b}
-        __muxtap_eol="%{${__muxtap_escape}]133;D;%?$__muxtap_option$__muxtap_bell%}$__muxtap_eol_old"
+        __muxtap_eol="%{$__muxtap_escape\\${__muxtap_escape}]133;D;%?$__muxtap_option$__muxtap_bell%}$__muxtap_eol_old"
         builtin typeset -g PROMPT_EOL_MARK=$__muxtap_eol
     fi
     __muxtap_state=1
@@ -45,7 +53,7 @@ __muxtap_start() {
 
 # Runs before the other hooks; `D` ends the command. A widget may run the hooks while the line editor is active.
 __muxtap_end() {
-    builtin local now=$? printed=0
+    builtin local printed=0
     if builtin zle; then
         return 0
     fi
@@ -61,9 +69,9 @@ __muxtap_end() {
     fi
     __muxtap_eol=
     if (( __muxtap_state == 0 )); then
-        __muxtap_print "133;D$__muxtap_option"
+        __muxtap_print_end ""
     elif (( __muxtap_state == 1 && ! printed )); then
-        __muxtap_print "133;D;$now$__muxtap_option"
+        __muxtap_print_end ";$__muxtap_now"
     fi
     if (( __muxtap_state != 3 )); then
         __muxtap_state=2
@@ -99,8 +107,10 @@ __muxtap_show() {
     if [[ $PWD != "$__muxtap_directory" ]]; then
         __muxtap_directory=$PWD
         __muxtap_encode "$PWD"
-        __muxtap_print "7;file://$HOST$REPLY"
+        __muxtap_url=file://$HOST$REPLY
     fi
+    # An inner shell or ssh may have printed another one.
+    __muxtap_print "7;$__muxtap_url"
     __muxtap_print "133;A$__muxtap_option"
     __muxtap_state=0
 }
@@ -125,10 +135,11 @@ __muxtap_other() {
             ${POWERLEVEL9K_TERM_SHELL_INTEGRATION-} == true && -n $functions[p10k] ]]
 }
 
-# The hooks: a DEBUG trap sees one line of each, and prints nothing in them.
-__muxtap_precmd() { __muxtap_end >/dev/null 2>&1 }
-__muxtap_prompt() { __muxtap_show >/dev/null 2>&1 }
-__muxtap_preexec() { __muxtap_start "$1" >/dev/null 2>&1 }
+# The hooks: a DEBUG trap sees one line of each, and prints nothing in them. `zsh -r` sets the option only after its
+# startup files.
+__muxtap_precmd() { __muxtap_now=$? && [[ -o restricted ]] || __muxtap_end >/dev/null 2>&1 }
+__muxtap_prompt() { [[ -o restricted ]] || __muxtap_show >/dev/null 2>&1 }
+__muxtap_preexec() { [[ -o restricted ]] || __muxtap_start "$1" >/dev/null 2>&1 }
 __muxtap_place
 
 fi
