@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use muxtap_core::{
-    marks::{COMMAND_TEXT_BYTES, COMMANDS, Change, Command, CommandLog, End, Moment},
+    marks::{COMMAND_TEXT_BYTES, COMMANDS, Change, Command, CommandLog, End, LEVELS, Moment},
     stream::{
         decoder::TextDecoder,
         text::{Control, Mark, TextSink},
@@ -42,7 +42,7 @@ fn play(stream: &[u8], size: usize, gap: Option<usize>) -> (Vec<Command>, Vec<Ch
     }
     log.0.process_ended(offset, Some(0), None, Moment::default());
     let commands: Vec<Command> = log.0.commands().cloned().collect();
-    assert!(commands.len() <= COMMANDS && log.0.memory() <= 2 * COMMAND_TEXT_BYTES);
+    assert!(commands.len() <= COMMANDS + LEVELS && log.0.memory() <= 2 * COMMAND_TEXT_BYTES);
     for command in &commands {
         let end = command.output.end.expect("every command has ended");
         assert!(command.output.start <= end && end <= offset && command.end.is_some());
@@ -67,10 +67,15 @@ fuzz_target!(|data: &[u8]| {
     log.0.trust(NONCE.to_owned());
     let mut decoder = TextDecoder::default();
     let begin = format!("\x1b]133;C;muxtap={NONCE};cmdline_url=cat\x07x");
-    // CAN and ESC \ end whatever is open; then text.
-    let end = format!("\x18\x1b\\x\x1b]133;D;3;muxtap={NONCE}\x07");
-    let bytes = [begin.as_bytes(), stream, end.as_bytes()].concat();
+    // What the shell integrations print: ESC \, then D.
+    let bytes = [begin.as_bytes(), stream, b"\x1b\\"].concat();
     decoder.feed(0, &bytes, &mut log);
+    // Only a DCS whose last byte is ESC goes on after an ESC \.
+    if stream.last() == Some(&0x1b) && decoder.state().string_start().is_some() {
+        return;
+    }
+    let end = format!("\x1b]133;D;3;muxtap={NONCE}\x07");
+    decoder.feed(bytes.len() as u64, end.as_bytes(), &mut log);
     if let Some(command) = log.0.command(1) {
         assert_eq!(command.line.as_ref().map(|line| line.text.as_str()), Some("cat"));
         assert_eq!((command.is_trusted, command.status, command.end), (true, Some(3), Some(End::Reported)));

@@ -8,7 +8,7 @@
 //! Several integrations may mark the same command. Marks without a byte between them belong to one
 //! *run*: two begins in one run are one command.
 
-use std::{collections::VecDeque, ops::Range, time::Duration};
+use std::{collections::VecDeque, mem::discriminant, ops::Range, sync::Arc, time::Duration};
 
 use super::{
     ContextEnd, ContextStart, Directory, Family, Line, LineSource, Notification, Progress, ShellMark, Sign, Step,
@@ -17,15 +17,18 @@ use super::{
 
 use crate::stream::text::Mark;
 
-/// The commands of a pane that are kept; with more, the earliest that ended are dropped (K6).
+/// The commands of a pane that are kept; with more, the earliest that ended are dropped (K6), the
+/// claimed ones first.
 pub const COMMANDS: usize = 1000;
-/// The bytes of lines and directories of a pane's commands; with more, the earliest are dropped.
+/// The bytes of lines and directories of a pane's commands; with more, the earliest commands that
+/// ended are dropped, the claimed ones first.
 pub const COMMAND_TEXT_BYTES: usize = 1 << 20;
 /// The shells in shells that the log tells apart.
 pub const LEVELS: usize = 16;
 /// The nonces that a pane trusts at once; with more, the earliest is forgotten.
 const NONCES: usize = 16;
-/// The changes that are kept until they are taken; with more, the earliest are dropped.
+/// The changes that are kept until they are taken; with more, the earliest are dropped, the claimed
+/// ones first.
 const CHANGES: usize = 256;
 
 /// A time on two clocks.
@@ -44,10 +47,12 @@ pub struct Command {
     pub number: u64,
     /// The number of the command in which it runs: a shell, ssh, a container.
     pub parent: Option<u64>,
-    /// The command line; `None` if neither the shell nor the screen showed it.
-    pub line: Option<Line>,
-    /// The directory that was last reported before it began. Always a claim.
-    pub directory: Option<Directory>,
+    /// The command line; `None` if neither the shell nor the screen showed it. A line from the
+    /// screen ([`LineSource::Screen`]) is always a claim: a trusted command has none.
+    pub line: Option<Arc<Line>>,
+    /// The directory that was last reported before it began. Always a claim, and absent if the
+    /// directories of many commands exceed [`COMMAND_TEXT_BYTES`].
+    pub directory: Option<Arc<Directory>>,
     /// The time of its begin, in milliseconds since 1970.
     pub started_ms: u64,
     /// How long it ran; `None` while it runs.
@@ -68,11 +73,49 @@ pub struct Command {
 }
 
 impl Command {
-    fn text_bytes(&self) -> usize {
-        let directory = self.directory.as_ref();
-        self.line.as_ref().map_or(0, |line| line.text.len())
-            + directory.map_or(0, |directory| directory.path.len() + directory.host.as_ref().map_or(0, String::len))
-            + self.signal.as_ref().map_or(0, String::len)
+    /// Returns whether the screen may give this command its line.
+    fn lacks_line(&self) -> bool {
+        self.line.is_none() && !self.is_trusted
+    }
+}
+
+/// The sizes of commands that are kept. What is claimed counts apart: it displaces nothing trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    trusted_commands: usize,
+    /// The bytes of the lines and signals of trusted commands.
+    trusted_bytes: usize,
+    /// The bytes of all directories, and of the lines and signals of claimed commands.
+    claimed_bytes: usize,
+}
+
+impl Held {
+    fn of(command: &Command) -> Self {
+        let directory = command.directory.as_ref();
+        let directory = directory.map_or(0, |named| named.path.len() + named.host.as_ref().map_or(0, String::len));
+        let reported =
+            command.line.as_ref().map_or(0, |line| line.text.len()) + command.signal.as_ref().map_or(0, String::len);
+        if command.is_trusted {
+            Self { trusted_commands: 1, trusted_bytes: reported, claimed_bytes: directory }
+        } else {
+            Self { trusted_commands: 0, trusted_bytes: 0, claimed_bytes: directory + reported }
+        }
+    }
+
+    fn bytes(self) -> usize {
+        self.trusted_bytes + self.claimed_bytes
+    }
+
+    fn add(&mut self, other: Self) {
+        self.trusted_commands += other.trusted_commands;
+        self.trusted_bytes += other.trusted_bytes;
+        self.claimed_bytes += other.claimed_bytes;
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.trusted_commands -= other.trusted_commands;
+        self.trusted_bytes -= other.trusted_bytes;
+        self.claimed_bytes -= other.claimed_bytes;
     }
 }
 
@@ -109,11 +152,26 @@ pub enum Change {
     /// The command with this number ended.
     Finished(u64),
     /// The pane's directory is another one.
-    Directory(Directory),
+    Directory(Arc<Directory>),
     /// A program reports progress.
     Progress(Progress),
     /// A program shows a notification.
     Notification(Notification),
+}
+
+impl Change {
+    /// Returns whether a later change of the same kind replaces this one.
+    fn is_state(&self) -> bool {
+        matches!(self, Self::Directory(_) | Self::Progress(_))
+    }
+}
+
+/// A change that was not taken yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Noted {
+    change: Change,
+    /// Whether a trusted command began or ended.
+    is_trusted: bool,
 }
 
 /// The kinds of marks that may begin and end a command, as a set of bits.
@@ -151,7 +209,7 @@ struct Level {
     /// The offset at which the command line begins.
     input: Option<u64>,
     /// The command line that was reported before the command (OSC 633 `E`).
-    line: Option<Line>,
+    line: Option<Arc<Line>>,
     running: Option<Running>,
 }
 
@@ -193,16 +251,19 @@ struct At {
 pub struct CommandLog {
     commands: VecDeque<Command>,
     last_number: u64,
-    /// Bytes of the commands' texts.
-    text_bytes: usize,
+    held: Held,
+    /// The numbers of the trusted commands that ended, in this order.
+    ended_trusted: VecDeque<u64>,
+    /// The numbers of the claimed commands that ended, in this order.
+    ended_claimed: VecDeque<u64>,
     levels: Vec<Level>,
     nonces: Vec<String>,
-    directory: Option<Directory>,
+    directory: Option<Arc<Directory>>,
     /// The run in which the directory was reported.
     directory_run: u64,
     joiner: Joiner,
-    changes: VecDeque<Change>,
-    /// Commands that began and whose line the shell did not report.
+    changes: VecDeque<Noted>,
+    /// Claimed commands that began and whose line the shell did not report.
     lineless: Vec<u64>,
     last_ended: Option<Ended>,
     /// The offset at which the current run of marks began, and its end.
@@ -241,12 +302,13 @@ impl CommandLog {
 
     /// Returns the directory that was reported last.
     pub fn directory(&self) -> Option<&Directory> {
-        self.directory.as_ref()
+        self.directory.as_deref()
     }
 
     /// Returns the number of bytes held.
     pub fn memory(&self) -> usize {
-        self.text_bytes + self.commands.len() * size_of::<Command>() + self.joiner.memory()
+        let numbers = (self.ended_trusted.len() + self.ended_claimed.len()) * size_of::<u64>();
+        self.held.bytes() + self.commands.len() * size_of::<Command>() + numbers + self.joiner.memory()
     }
 
     /// Returns whether there are changes to take.
@@ -254,26 +316,29 @@ impl CommandLog {
         !self.changes.is_empty()
     }
 
-    /// Takes the changes since the last call. Of very many only the latest are kept.
+    /// Takes the changes since the last call. Of directories and progress without another change
+    /// between, only the last is kept. Of very many changes, only the latest are kept, and those of
+    /// trusted commands before all others.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes).into()
+        std::mem::take(&mut self.changes).into_iter().map(|noted| noted.change).collect()
     }
 
-    /// Takes the commands whose line the shell did not report, with the offsets of what was typed.
+    /// Takes the claimed commands whose line the shell did not report, with the offsets of what was
+    /// typed. A trusted command is never among them: any program can print what the screen shows.
     pub fn take_lineless(&mut self) -> Vec<(u64, Range<u64>)> {
         let numbers = std::mem::take(&mut self.lineless);
         let wanted = |number: u64| {
-            let command = self.command(number).filter(|command| command.line.is_none())?;
+            let command = self.command(number).filter(|command| command.lacks_line())?;
             Some((number, command.typed.clone()?))
         };
         numbers.into_iter().filter_map(wanted).collect()
     }
 
-    /// Sets the line of a command, as the screen showed it, unless the shell reported it.
+    /// Sets the line of a claimed command, as the screen showed it, unless the shell reported it.
     pub fn set_line(&mut self, number: u64, text: &str) {
-        let line = Line::of(text.as_bytes(), LineSource::Screen, false);
+        let line = Line::of(text.as_bytes(), LineSource::Screen, false).map(Arc::new);
         self.change(number, |command| {
-            if command.line.is_none() {
+            if command.lacks_line() {
                 command.line = line;
             }
         });
@@ -298,12 +363,12 @@ impl CommandLog {
             Sign::ContextEnd(context) => self.context_ended(at, context),
             Sign::Directory(directory) => {
                 self.directory_run = self.run;
-                self.set_directory(directory);
+                self.set_directory(Arc::new(directory));
             }
-            Sign::Progress(progress) => self.note(Change::Progress(progress)),
+            Sign::Progress(progress) => self.note(Change::Progress(progress), false),
             Sign::Notification(part) => {
                 for notification in self.joiner.add(part) {
-                    self.note(Change::Notification(notification));
+                    self.note(Change::Notification(notification), false);
                 }
             }
         }
@@ -323,19 +388,18 @@ impl CommandLog {
         }
     }
 
-    /// Ends every command, because the pane's process ended at this offset. A command without a
-    /// shell around it was ended by `exit` or replaced its shell by `exec`, and gets the status of
-    /// the process.
+    /// Ends every command, because the pane's process ended at this offset. The outermost command
+    /// was ended by `exit` or replaced its shell by `exec`, and gets the status of the process.
     pub fn process_ended(&mut self, offset: u64, status: Option<i32>, signal: Option<String>, now: Moment) {
         let at = At { start: offset, end: offset, now, is_trusted: false, source: Sources::default() };
         self.run_end = None;
-        while self.levels.len() > 1 {
-            self.pop(at, End::ProcessEnded);
-        }
-        if let Some(number) = self.levels.first().and_then(|level| Some(level.running.as_ref()?.number)) {
+        // The lowest levels may run nothing: a shell at its prompt within another context.
+        if let Some(number) = self.levels.iter().find_map(|level| Some(level.running.as_ref()?.number)) {
             self.change(number, |command| (command.status, command.signal) = (status, signal));
         }
-        self.pop(at, End::ProcessEnded);
+        while !self.levels.is_empty() {
+            self.pop(at, End::ProcessEnded);
+        }
     }
 
     fn position(&self, number: u64) -> Option<usize> {
@@ -346,23 +410,36 @@ impl CommandLog {
         if let Some(at) = self.position(number)
             && let Some(command) = self.commands.get_mut(at)
         {
-            let before = command.text_bytes();
+            self.held.subtract(Held::of(command));
             change(command);
-            self.text_bytes = self.text_bytes + command.text_bytes() - before;
+            self.held.add(Held::of(command));
         }
     }
 
-    fn note(&mut self, change: Change) {
+    /// Keeps a change until it is taken. A claimed change displaces no trusted one (K3).
+    fn note(&mut self, change: Change, is_trusted: bool) {
+        if change.is_state() {
+            // At the end of the queue, there is at most one directory and one progress.
+            let mut run = self.changes.iter().rev().take_while(|noted| noted.change.is_state());
+            let replaced = run.position(|noted| discriminant(&noted.change) == discriminant(&change));
+            if let Some(back) = replaced {
+                self.changes.remove(self.changes.len() - 1 - back);
+            }
+        }
         if self.changes.len() >= CHANGES {
-            self.changes.pop_front();
+            match self.changes.iter().position(|noted| !noted.is_trusted) {
+                Some(claimed) => drop(self.changes.remove(claimed)),
+                None if is_trusted => drop(self.changes.pop_front()),
+                None => return,
+            }
         }
-        self.changes.push_back(change);
+        self.changes.push_back(Noted { change, is_trusted });
     }
 
-    fn set_directory(&mut self, directory: Directory) {
+    fn set_directory(&mut self, directory: Arc<Directory>) {
         if self.directory.as_ref() != Some(&directory) {
-            self.directory = Some(directory.clone());
-            self.note(Change::Directory(directory));
+            self.directory = Some(Arc::clone(&directory));
+            self.note(Change::Directory(directory), false);
         }
     }
 
@@ -391,8 +468,15 @@ impl CommandLog {
     }
 
     /// Adds a level on top. With too many, the topmost one makes room; a claimed level displaces no
-    /// trusted one (K3).
+    /// trusted one (K3). The first trusted level replaces all claimed ones: a mark that a program or
+    /// a startup file printed before it is no shell around it.
     fn push(&mut self, at: At) -> usize {
+        if at.is_trusted && self.top_trusted(|_| true).is_none() {
+            while let Some(top) = self.levels.len().checked_sub(1) {
+                self.finish(top, at, End::ShellGone, None, None);
+                self.levels.truncate(top);
+            }
+        }
         let displaced = self.levels.last().is_some_and(|top| at.is_trusted || !top.is_trusted);
         if self.levels.len() >= LEVELS && displaced {
             self.pop(at, End::ShellGone);
@@ -482,6 +566,7 @@ impl CommandLog {
     fn line(&mut self, at: At, line: Line) {
         let index = self.find(at, None).unwrap_or_else(|| self.push(at));
         let run = self.run;
+        let line = Arc::new(line);
         let Some(level) = self.levels.get_mut(index) else { return };
         match level.running.as_ref().filter(|running| running.run == run).map(|running| running.number) {
             Some(number) => self.change(number, |command| {
@@ -499,8 +584,10 @@ impl CommandLog {
         if !at.is_trusted && self.joins_trusted(at, None) {
             return;
         }
-        let index = self.find(at, aid).unwrap_or_else(|| self.push(at));
-        let claimed = if at.is_trusted { self.take_claimed(index) } else { None };
+        let line = line.map(Arc::new);
+        let found = self.find(at, aid);
+        let claimed = if at.is_trusted { self.take_claimed(found.map_or(0, |index| index + 1)) } else { None };
+        let index = found.unwrap_or_else(|| self.push(at));
         self.pop_above(index, at);
         if let Some(running) = claimed {
             self.finish(index, at, End::Unreported, None, None);
@@ -533,16 +620,16 @@ impl CommandLog {
         self.change(number, |command| command.output.start = at.end);
     }
 
-    /// Takes the claimed command above a level that began in this run: the trusted begin is of the
-    /// same command.
-    fn take_claimed(&mut self, index: usize) -> Option<Running> {
+    /// Takes the claimed command, from a level on, that began in this run: the trusted begin is of
+    /// the same command.
+    fn take_claimed(&mut self, from: usize) -> Option<Running> {
         let run = self.run;
-        let mut above = self.levels.iter_mut().skip(index + 1);
+        let mut above = self.levels.iter_mut().skip(from);
         above.find_map(|level| level.running.take_if(|running| running.run == run && !level.is_trusted))
     }
 
     /// Makes a claimed command a trusted one. Nothing claimed stays in it but the directory.
-    fn upgrade(&mut self, index: usize, mut running: Running, at: At, line: Option<Line>) {
+    fn upgrade(&mut self, index: usize, mut running: Running, at: At, line: Option<Arc<Line>>) {
         running.sources.add(at.source);
         let number = running.number;
         let parent = self.parent_of(index);
@@ -554,7 +641,10 @@ impl CommandLog {
             (command.output.start, command.parent) = (at.end, parent);
             (command.started_ms, command.began) = (at.now.unix_ms, at.now.monotonic);
         });
-        self.want_line(number);
+        let started = self.changes.iter_mut().rev().find(|noted| noted.change == Change::Started(number));
+        if let Some(started) = started {
+            started.is_trusted = true;
+        }
     }
 
     fn parent_of(&self, index: usize) -> Option<u64> {
@@ -563,13 +653,20 @@ impl CommandLog {
     }
 
     fn want_line(&mut self, number: u64) {
-        if self.lineless.len() < CHANGES && self.command(number).is_some_and(|command| command.line.is_none()) {
+        if self.lineless.len() < CHANGES && self.command(number).is_some_and(Command::lacks_line) {
             self.lineless.push(number);
         }
     }
 
     /// Begins a command in a level, or joins it with the one that began there in the same run.
-    fn begin(&mut self, index: usize, at: At, line: Option<Line>, directory: Option<Directory>, context: Option<&str>) {
+    fn begin(
+        &mut self,
+        index: usize,
+        at: At,
+        line: Option<Arc<Line>>,
+        directory: Option<Arc<Directory>>,
+        context: Option<&str>,
+    ) {
         if let Some(running) = self.running_at(index) {
             let number = running.number;
             if running.run == self.run {
@@ -614,23 +711,46 @@ impl CommandLog {
             typed,
             began: at.now.monotonic,
         };
-        self.text_bytes += command.text_bytes();
+        self.held.add(Held::of(&command));
         self.commands.push_back(command);
         self.drop_old();
-        self.note(Change::Started(number));
+        self.note(Change::Started(number), at.is_trusted);
         self.want_line(number);
     }
 
-    /// Drops the earliest commands that ended. Those that run are few ([`LEVELS`]).
+    /// Drops the earliest commands that ended. Those that run are few ([`LEVELS`]). Nothing claimed,
+    /// a directory included, displaces a trusted command (K3).
     fn drop_old(&mut self) {
-        while self.commands.len() > COMMANDS || self.text_bytes > COMMAND_TEXT_BYTES {
-            let Some(at) = self.commands.iter().take(LEVELS + 1).position(|command| command.end.is_some()) else {
+        while self.held.trusted_commands > COMMANDS || self.held.trusted_bytes > COMMAND_TEXT_BYTES {
+            let Some(number) = self.ended_trusted.pop_front() else { break };
+            self.drop_command(number);
+        }
+        loop {
+            let is_long = self.held.bytes() > COMMAND_TEXT_BYTES;
+            if !is_long && self.commands.len() <= COMMANDS {
                 return;
-            };
-            if let Some(dropped) = self.commands.remove(at) {
-                self.text_bytes -= dropped.text_bytes();
+            }
+            if let Some(number) = self.ended_claimed.pop_front() {
+                self.drop_command(number);
+            } else if !is_long || !self.drop_directory() {
+                return;
             }
         }
+    }
+
+    fn drop_command(&mut self, number: u64) {
+        let dropped = self.position(number).and_then(|at| self.commands.remove(at));
+        if let Some(dropped) = dropped {
+            self.held.subtract(Held::of(&dropped));
+        }
+    }
+
+    /// Drops the directory of the earliest command that has one. Returns whether there is one.
+    fn drop_directory(&mut self) -> bool {
+        let Some(command) = self.commands.iter().find(|command| command.directory.is_some()) else { return false };
+        let number = command.number;
+        self.change(number, |command| command.directory = None);
+        true
     }
 
     /// Ends the command of a shell.
@@ -702,7 +822,10 @@ impl CommandLog {
             command.output.end = Some(claimed.unwrap_or(at.start).max(command.output.start));
         });
         self.last_ended = Some(Ended { number: running.number, sources: running.sources, run: self.run });
-        self.note(Change::Finished(running.number));
+        let is_trusted = self.command(running.number).is_some_and(|command| command.is_trusted);
+        let ended = if is_trusted { &mut self.ended_trusted } else { &mut self.ended_claimed };
+        ended.push_back(running.number);
+        self.note(Change::Finished(running.number), is_trusted);
     }
 
     fn context_started(&mut self, at: At, context: ContextStart) {
@@ -711,7 +834,8 @@ impl CommandLog {
                 return;
             }
             let index = self.find(at, None).unwrap_or_else(|| self.push(at));
-            self.begin(index, at, context.line, context.directory, Some(&context.id));
+            let (line, directory) = (context.line.map(Arc::new), context.directory.map(Arc::new));
+            self.begin(index, at, line, directory, Some(&context.id));
             return;
         }
         let floor = self.floor(false);
@@ -730,7 +854,7 @@ impl CommandLog {
         }
         if let Some(directory) = context.directory {
             self.directory_run = self.run;
-            self.set_directory(directory);
+            self.set_directory(Arc::new(directory));
         }
     }
 

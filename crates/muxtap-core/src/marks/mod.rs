@@ -81,7 +81,8 @@ pub struct Line {
 pub enum LineSource {
     /// The shell reported the line.
     Shell,
-    /// The line was read from the screen, between the end of the prompt and the Enter key.
+    /// The line was read from the screen, between the end of the prompt and the Enter key. Always a
+    /// claim: any program, a background job for example, can print there.
     Screen,
 }
 

@@ -21,6 +21,8 @@ pub struct Notification {
 /// A notification, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationPart {
+    /// Whether the notification is complete by itself (OSC 9 and 777) and joined with no part.
+    pub is_whole: bool,
     /// The id that all parts of one notification share (OSC 99 `i=`).
     pub id: Option<String>,
     /// Whether further parts follow (OSC 99 `d=0`).
@@ -39,7 +41,12 @@ impl NotificationPart {
             title: clean(title, NOTIFICATION_BYTES, false),
             body: clean(body, NOTIFICATION_BYTES, true),
         };
-        (!piece.title.is_empty() || !piece.body.is_empty()).then_some(Self { id: None, more: false, piece })
+        (!piece.title.is_empty() || !piece.body.is_empty()).then_some(Self {
+            is_whole: true,
+            id: None,
+            more: false,
+            piece,
+        })
     }
 
     /// Parses an OSC 777 without `777;`: `notify;TITLE;BODY`.
@@ -53,7 +60,7 @@ impl NotificationPart {
     pub(super) fn parse_99(rest: &[u8]) -> Option<Self> {
         let (options, text) = split(rest, b';');
         let text = text?;
-        let mut part = Self { id: None, more: false, piece: Notification::default() };
+        let mut part = Self { is_whole: false, id: None, more: false, piece: Notification::default() };
         let (mut is_body, mut is_encoded) = (false, false);
         for option in options.split(|byte| *byte == b':') {
             match split(option, b'=') {
@@ -81,7 +88,7 @@ pub(super) struct Joiner(Vec<(Option<String>, Notification)>);
 impl Joiner {
     /// Adds a part. Returns the notifications that are complete now, or that are given up.
     pub(super) fn add(&mut self, part: NotificationPart) -> impl Iterator<Item = Notification> + use<> {
-        let at = self.0.iter().position(|(id, _)| *id == part.id);
+        let at = self.0.iter().position(|(id, _)| *id == part.id && !part.is_whole);
         let mut joined = at.map(|at| self.0.remove(at).1).unwrap_or_default();
         append(&mut joined.title, &part.piece.title);
         append(&mut joined.body, &part.piece.body);

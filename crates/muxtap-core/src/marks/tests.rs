@@ -1,10 +1,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::stream::{
-    decoder::{PAYLOAD_LIMIT, TextDecoder},
-    render::render_bytes,
-    text::{Control, TextSink},
+use crate::{
+    protocol::version::Version,
+    screen::{self, CaptureOptions, Rules, Screen, Settings, Size},
+    stream::{
+        decoder::{PAYLOAD_LIMIT, TextDecoder},
+        render::render_bytes,
+        text::{Control, TextSink},
+    },
 };
 
 /// Collects the meanings of marks.
@@ -17,6 +21,30 @@ impl TextSink for Signs {
     fn mark(&mut self, _: u64, _: u64, mark: Mark<'_>) {
         self.0.push(parse(mark));
     }
+}
+
+/// Collects the text and the controls, without their offsets.
+#[derive(Debug, Default, PartialEq)]
+struct Text(Vec<Result<String, Control>>);
+
+impl TextSink for Text {
+    fn text(&mut self, _: u64, text: &[u8]) {
+        let text = std::str::from_utf8(text).unwrap();
+        match self.0.last_mut() {
+            Some(Ok(before)) => before.push_str(text),
+            _ => self.0.push(Ok(text.to_owned())),
+        }
+    }
+    fn control(&mut self, _: u64, control: Control) {
+        self.0.push(Err(control));
+    }
+}
+
+/// Returns what waits and reads see of the output.
+fn text(bytes: &[u8]) -> Text {
+    let mut text = Text::default();
+    TextDecoder::default().feed(0, bytes, &mut text);
+    text
 }
 
 fn signs(bytes: &[u8]) -> Vec<Option<Sign>> {
@@ -157,6 +185,9 @@ fn notifications_are_joined_from_their_parts() {
     let parts =
         ["99;i=1:d=0;Hel", "99;i=2;other", "99;i=1:d=0:p=icon;x", "99;i=1:d=0;lo", "99;i=1:p=body:e=1;d29ybGQ="];
     assert_eq!(shown(&parts), [one("other", ""), one("Hello", "world")]);
+    // A notification that is complete by itself takes no part that another program left open.
+    assert_eq!(shown(&["99;d=0;open", "9;done", "777;notify;Build;ok"]), [one("", "done"), one("Build", "ok")]);
+    assert_eq!(shown(&["99;d=0;Hel", "9;done", "99;;lo"]), [one("", "done"), one("Hello", "")]);
     assert_eq!(shown(&["99;e=1;no base64"]), [one("no base64", "")]);
     // The earliest of too many is shown as it is.
     let open: Vec<String> = (0..5).map(|id| format!("99;i={id}:d=0;t{id}")).collect();
@@ -205,6 +236,25 @@ fn mark() -> impl Strategy<Value = String> {
         "99;i=[0-9]:d=[01];[ -~]{0,9}",
     ];
     (payload, prop_oneof![Just("\x07"), Just("\x1b\\")]).prop_map(|(payload, end)| format!("\x1b]{payload}{end}"))
+}
+
+/// Generates text and whole control sequences.
+fn printed() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => "[ -~\u{e9}\u{4e2d}\t]{0,9}(\r\n)?",
+        1 => "[\r\n\u{8}]{0,3}",
+        1 => "\u{1b}\\[[0-9]{0,2}[ABCDGHJKPX@m]",
+    ]
+}
+
+/// Returns a capture of the screen after some output, with its history and attributes, and the
+/// cursor.
+fn drawn(bytes: &[u8]) -> (String, String) {
+    let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+    let mut screen = Screen::new(Size { columns: 12, rows: 5 }, rules, Settings::default());
+    screen.feed(bytes);
+    let options = CaptureOptions { start: screen::Line::Edge, escapes: true, ..CaptureOptions::default() };
+    (screen.capture(&options).escape_ascii().to_string(), format!("{:?}", screen.cursor()))
 }
 
 /// Generates marks, nearly marks, and other output.
@@ -258,12 +308,14 @@ proptest! {
         prop_assert_eq!(cut_up.0, signs(&output));
     }
 
-    /// K1: text with marks in between is the text without them.
+    /// K1: text and controls with marks in between are those without them, and so is the screen.
     #[test]
-    fn marks_leave_the_text_as_it_is(pieces in proptest::collection::vec(("[ -~]{0,9}(\r\n)?", mark()), 0..20)) {
+    fn marks_leave_the_text_as_it_is(pieces in proptest::collection::vec((printed(), mark()), 0..20)) {
         let plain: Vec<u8> = pieces.iter().flat_map(|(text, _)| text.bytes()).collect();
         let marked: Vec<u8> = pieces.iter().flat_map(|(text, mark)| text.bytes().chain(mark.bytes())).collect();
+        prop_assert_eq!(text(&marked), text(&plain));
         prop_assert_eq!(render_bytes(&marked), render_bytes(&plain));
+        prop_assert_eq!(drawn(&marked), drawn(&plain));
     }
 
     #[test]

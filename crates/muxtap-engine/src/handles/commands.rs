@@ -45,7 +45,7 @@ pub enum CommandChange {
     /// A command ended.
     Finished(Box<PaneCommand>),
     /// The directory is another one.
-    Directory(Directory),
+    Directory(Arc<Directory>),
     /// A program reports progress.
     Progress(Progress),
     /// A program shows a notification.

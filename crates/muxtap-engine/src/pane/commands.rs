@@ -18,6 +18,9 @@ use super::{LockedPane, PaneState};
 
 /// The most raw bytes between a prompt and a command's output that are read as its line.
 const TYPED_BYTES: u64 = 64 * 1024;
+/// The most lines that are read from the output of one chunk; the lines of earlier commands in it
+/// stay unknown.
+const SCREEN_LINES: usize = 2;
 
 /// The least number of characters of a nonce: a shorter one could be guessed.
 pub(crate) const LEAST_NONCE: usize = 16;
@@ -60,12 +63,12 @@ impl Commands {
         }
     }
 
-    /// Reads the lines of new commands from the output if the shell did not report them.
+    /// Reads the lines of new claimed commands from the output if the shell did not report them.
     pub(super) fn read_lines(&mut self, ring: &Ring) {
-        for (number, typed) in self.log.take_lineless() {
-            if typed.start >= ring.start() && typed.end - typed.start <= TYPED_BYTES {
-                self.log.set_line(number, &render::render_text(ring, typed.start, typed.end));
-            }
+        let lineless = self.log.take_lineless().into_iter().rev();
+        let kept = lineless.filter(|(_, typed)| typed.start >= ring.start() && typed.end - typed.start <= TYPED_BYTES);
+        for (number, typed) in kept.take(SCREEN_LINES) {
+            self.log.set_line(number, &render::render_text(ring, typed.start, typed.end));
         }
     }
 

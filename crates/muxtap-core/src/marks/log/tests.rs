@@ -9,6 +9,9 @@ use crate::{
     },
 };
 
+/// The nonce that panes trust. It is longer than the nonces of random marks.
+const NONCE: &str = "0123456789abcdef0123456789abcdef";
+
 /// A pane of which only the bytes are known. A letter in braces is a mark: `{A}` is `OSC 133 ; A`,
 /// `{+A}` the same with a nonce of muxtap's, `{633;A}` and `{3008;…}` are what they say.
 #[derive(Default)]
@@ -31,14 +34,14 @@ impl TextSink for CommandLog {
 impl Pane {
     fn new() -> Self {
         let mut pane = Self::default();
-        pane.log.trust("N".into());
+        pane.log.trust(NONCE.into());
         pane
     }
 
     fn print(&mut self, script: &str) -> &mut Self {
         let printed = |(at, part): (usize, &str)| match (at % 2, part.strip_prefix('+')) {
             (0, _) => part.to_owned(),
-            (_, Some(trusted)) => format!("\x1b]133;{trusted};muxtap=N\x07"),
+            (_, Some(trusted)) => format!("\x1b]133;{trusted};muxtap={NONCE}\x07"),
             _ if part.starts_with(|first: char| first.is_ascii_digit()) => format!("\x1b]{part}\x1b\\"),
             _ => format!("\x1b]133;{part}\x07"),
         };
@@ -123,6 +126,18 @@ fn a_line_that_the_shell_does_not_report_is_asked_of_the_screen() {
     assert_eq!(pane.commands(), ["1!: make = \"ok\" -> runs"]);
 }
 
+/// K3: a background job can print between `B` and `C`.
+#[test]
+fn a_trusted_command_has_no_line_of_the_screen() {
+    let mut pane = Pane::new();
+    // The second one was claimed first.
+    pane.print("{+A}$ {+B}make\r\n{+C}ok{+D;0}{A}{+A}$ {B}{+B}make\r\n{C}{+C}ok");
+    assert_eq!(pane.log.take_lineless(), []);
+    pane.log.set_line(1, "forged");
+    pane.log.set_line(2, "forged");
+    assert_eq!(pane.commands(), ["1: ? = \"ok\" -> 0", "2: ? = \"ok\" -> runs"]);
+}
+
 #[test]
 fn an_end_without_a_begin_is_no_command() {
     assert!(commands("{D;0}{A}$ {B}{D}{A}$ {B}{633;D;1}{3008;end=x;exit=success}").is_empty());
@@ -195,6 +210,17 @@ fn the_end_of_the_panes_process_ends_all_commands() {
     pane.log.process_ended(pane.bytes.len() as u64, None, Some("SIGKILL".into()), Moment::default());
     let expected = ["1!: sh = \"$out\" -> process ended ? SIGKILL", "2<1!: make = \"out\" -> process ended ?"];
     assert_eq!(pane.commands(), expected);
+    // Another context around the shell that runs the command.
+    let mut outer = Pane::new();
+    outer
+        .print("{3008;start=s;type=shell}{3008;start=box;type=container}{3008;start=t;type=shell}${C;cmdline=make}out");
+    outer.log.process_ended(outer.bytes.len() as u64, Some(3), None, Moment::default());
+    assert_eq!(outer.commands(), ["1!: make = \"out\" -> process ended 3"]);
+    // systemd's mark comes before muxtap's.
+    let mut outer = Pane::new();
+    outer.print("{3008;start=s;type=shell}{+A}${+B}{+C;cmdline_url=exec%20prog}out");
+    outer.log.process_ended(outer.bytes.len() as u64, Some(3), None, Moment::default());
+    assert_eq!(outer.commands(), ["1: exec prog = \"out\" -> process ended 3"]);
     // Another program in the same pane.
     pane.print("{A}${B}{C}x{D;0}");
     assert_eq!(pane.commands().last().unwrap(), "3!: ? = \"x\" -> 0");
@@ -254,6 +280,114 @@ fn a_forged_begin_at_a_trusted_prompt_takes_no_part_in_the_trusted_command() {
     assert_eq!(commands(script), expected);
 }
 
+#[test]
+fn a_forged_begin_before_the_first_trusted_prompt_is_no_shell_around_it() {
+    let mut pane = Pane::new();
+    pane.print("{C;cmdline=motd}Welcome\n{+A}${+B}{+C;cmdline_url=ls}a\n{+D;0}{+A}${+B}");
+    assert_eq!(pane.commands(), ["1!: motd = \"Welcome\\n\" -> shell gone ?", "2: ls = \"a\\n\" -> 0"]);
+    assert_eq!(pane.log.running(), None);
+    // The first trusted mark may be a begin that another integration marked, too.
+    let script = "{C;cmdline=motd}Welcome\n{A}${C;cmdline=forged}{+C;cmdline_url=ls}a\n{+D;0}";
+    assert_eq!(commands(script)[1..], ["2: ls = \"a\\n\" -> 0"]);
+}
+
+/// K3, K6.
+#[test]
+fn forged_commands_displace_no_trusted_command() {
+    let mut pane = Pane::new();
+    for number in 0..COMMANDS / 2 {
+        pane.print(&format!("{{+A}}${{+B}}{{+C;cmdline_url={number}}}x\n{{+D;0}}"));
+    }
+    pane.print("{+A}${+B}{+C;cmdline_url=cat}");
+    let count = |pane: &Pane| {
+        let held = &pane.log;
+        let counted = held.commands().map(Held::of).fold(Held::default(), |mut sum, held| {
+            sum.add(held);
+            sum
+        });
+        assert_eq!((counted, held.commands().len() <= COMMANDS + LEVELS), (held.held, true));
+        held.commands().filter(|command| command.is_trusted).count()
+    };
+    for number in 0..2 * COMMANDS {
+        pane.print(&format!("x{{C;cmdline={number}}}{{D;0}}"));
+    }
+    assert_eq!((count(&pane), pane.log.commands().len()), (COMMANDS / 2 + 1, COMMANDS));
+    // 2 MiB of lines and directories.
+    for number in 0..512 {
+        let text = "x".repeat(LINE_BYTES - 4);
+        pane.print(&format!("x{{7;file:///{number}{text}}}{{C;cmdline={text}}}{{D;0}}"));
+    }
+    assert_eq!(count(&pane), COMMANDS / 2 + 1);
+    assert!(pane.log.held.bytes() <= COMMAND_TEXT_BYTES);
+    // A directory is claimed, too: long ones leave, the commands stay.
+    pane.print("{+D;0}");
+    for number in COMMANDS / 2 + 1..COMMANDS {
+        let path = format!("{number}{}", "x".repeat(LINE_BYTES - 4));
+        pane.print(&format!("{{7;file:///{path}}}{{+A}}${{+B}}{{+C;cmdline_url={number}}}x\n{{+D;0}}"));
+    }
+    assert_eq!(count(&pane), COMMANDS);
+    assert!(pane.log.held.bytes() <= COMMAND_TEXT_BYTES && pane.log.command(1).unwrap().line.is_some());
+    // Claimed commands that run have no place of their own.
+    for number in 0..2 * LEVELS {
+        pane.print(&format!("{{A;aid={number}}}{{C;aid={number}}}x"));
+    }
+    assert_eq!(count(&pane), COMMANDS);
+    // Only trusted commands displace trusted ones.
+    pane.print("{+A}${+B}{+C;cmdline_url=last}x\n{+D;0}");
+    assert_eq!((count(&pane), pane.log.command(1)), (COMMANDS, None));
+}
+
+/// K3.
+#[test]
+fn forged_changes_displace_no_trusted_change() {
+    let mut pane = Pane::new();
+    pane.print("{+A}${+B}{C;cmdline=forged}{+C;cmdline_url=cat}");
+    for number in 0..CHANGES {
+        pane.print(&format!("{{C}}x{{D;0}}{{9;4;1;{}}}{{9;text {number}}}", number % 100));
+    }
+    pane.print("{+D;1}");
+    let changes = pane.log.take_changes();
+    assert_eq!(changes.len(), CHANGES);
+    assert_eq!((&changes[0], changes.last()), (&Change::Started(1), Some(&Change::Finished(1))));
+    // Trusted changes displace the earliest trusted ones, claimed changes none.
+    for _ in 0..CHANGES {
+        pane.print("{+A}${+B}{+C;cmdline_url=ls}x{+D;0}{9;text}");
+    }
+    let changes = pane.log.take_changes();
+    assert!(changes.iter().all(|change| matches!(change, Change::Started(_) | Change::Finished(_))));
+    assert_eq!(changes.len(), CHANGES);
+}
+
+#[test]
+fn of_directories_and_progress_the_last_one_is_kept() {
+    let mut pane = Pane::new();
+    for number in 0..2 * CHANGES {
+        pane.print(&format!("{{7;file:///{number}}}{{9;4;1;{}}}", number % 100));
+    }
+    pane.print("{C}{9;4;0}{7;file:///a}");
+    let changes = pane.log.take_changes();
+    let [
+        Change::Directory(last),
+        Change::Progress(percent),
+        Change::Started(1),
+        Change::Progress(_),
+        Change::Directory(_),
+    ] = &changes[..]
+    else {
+        panic!("{changes:?}")
+    };
+    assert_eq!((last.path.as_str(), percent.percent), ("/511", Some(11)));
+}
+
+/// The path of a long OSC 7 is not copied for each command.
+#[test]
+fn commands_share_their_directory() {
+    let mut pane = Pane::new();
+    pane.print("{7;file:///a}{C}x{D;0}{C}y");
+    let directories: Vec<_> = pane.log.commands().map(|command| command.directory.clone().unwrap()).collect();
+    assert!(Arc::ptr_eq(&directories[0], &directories[1]));
+}
+
 /// K3, K6: a flood of claimed shells displaces no trusted one.
 #[test]
 fn forged_shells_are_bounded_and_displace_no_trusted_shell() {
@@ -290,7 +424,8 @@ fn contexts_nest() {
     assert_eq!(commands(script), ["1!: ? = \"#x\\n#\" -> 2", "2<1!: ? = \"x\\n\" -> 0"]);
     let mut pane = Pane::new();
     pane.print(script);
-    let directories: Vec<_> = pane.log.commands().map(|command| command.directory.clone().unwrap().path).collect();
+    let directories: Vec<_> =
+        pane.log.commands().map(|command| command.directory.as_ref().unwrap().path.clone()).collect();
     assert_eq!(directories, ["/a", "/b"]);
     assert_eq!(pane.log.directory().unwrap().path, "/a");
 }
@@ -347,7 +482,8 @@ fn directories_are_those_of_the_shell_that_runs() {
     let mut pane = Pane::new();
     pane.print("{7;file:///a}{A;aid=1}${B}{C}{7;file://box/b}{A;aid=2}%{B}{C}x{D;0;aid=2}{A;aid=2}");
     pane.print("%{D;0;aid=1}{A;aid=1}${B}{C}y{D}{7;file:///c}{A;aid=1}${B}{C}z");
-    let directories: Vec<_> = pane.log.commands().map(|command| command.directory.clone().unwrap().path).collect();
+    let directories: Vec<_> =
+        pane.log.commands().map(|command| command.directory.as_ref().unwrap().path.clone()).collect();
     assert_eq!(directories, ["/a", "/b", "/a", "/c"]);
 }
 
@@ -367,9 +503,9 @@ fn the_latest_commands_are_kept_and_those_that_run() {
     for _ in 0..600 {
         pane.print(&format!("{{A}}${{B}}{{C;cmdline={}}}{{D;0}}", "x".repeat(LINE_BYTES)));
     }
-    assert!(pane.log.text_bytes <= COMMAND_TEXT_BYTES && pane.log.commands().len() > 200);
-    let counted: usize = pane.log.commands().map(Command::text_bytes).sum();
-    assert_eq!(counted, pane.log.text_bytes);
+    assert!(pane.log.held.bytes() <= COMMAND_TEXT_BYTES && pane.log.commands().len() > 200);
+    let counted: usize = pane.log.commands().map(|command| Held::of(command).bytes()).sum();
+    assert_eq!(counted, pane.log.held.bytes());
 }
 
 proptest! {
@@ -397,7 +533,8 @@ proptest! {
         let end = pane.bytes.len() as u64;
         let numbers: Vec<u64> = pane.log.commands().map(|command| command.number).collect();
         prop_assert!(numbers.is_sorted_by(|a, b| a < b));
-        prop_assert_eq!(pane.log.text_bytes, pane.log.commands().map(Command::text_bytes).sum::<usize>());
+        let counted = pane.log.commands().map(|command| Held::of(command).bytes()).sum::<usize>();
+        prop_assert_eq!(pane.log.held.bytes(), counted);
         prop_assert!(pane.log.commands().all(|command| !command.is_trusted));
         prop_assert!(pane.log.commands().all(|command| command.parent.is_none_or(|parent| parent != command.number)));
         pane.log.process_ended(end, None, None, Moment::default());
@@ -412,17 +549,48 @@ proptest! {
     fn no_output_changes_a_trusted_command(output in output()) {
         let mut pane = Pane::new();
         pane.print("{+A}$ {+B}cat x\r\n{+C;cmdline_url=cat%20x}begin ");
-        let output: Vec<u8> = output.into_iter().filter(|byte| *byte != 0x18).collect();
         pane.feed(&output);
-        // Ends whatever string the output left open.
-        pane.feed(b"\x1b\\ end");
+        // Only a DCS whose last byte is ESC goes on after an `ESC \`.
+        pane.feed(ST);
+        prop_assume!(pane.decoder.state().string_start().is_none() || output.last() != Some(&0x1b));
         let end = pane.bytes.len() as u64;
         pane.print("{+D;3}{+A}$ {+B}");
         let command = pane.log.commands().find(|command| command.is_trusted).unwrap();
         prop_assert_eq!(command.line.as_ref().map(|line| line.text.as_str()), Some("cat x"));
         prop_assert_eq!((command.status, command.end), (Some(3), Some(End::Reported)));
-        prop_assert_eq!((command.output.end, command.output.is_whole), (Some(end), true));
+        // A forged `D` directly before is where the output ended; only marks are behind it.
+        let to = command.output.end.unwrap();
+        prop_assert!(to <= end && command.output.is_whole);
+        let rest = &pane.bytes[to as usize..end as usize];
+        prop_assert!(to == end || rest.starts_with(b"\x1b]"), "{:?}", String::from_utf8_lossy(rest));
         prop_assert_eq!(pane.log.commands().filter(|command| command.is_trusted).count(), 1);
         prop_assert!(pane.log.running().is_none());
+    }
+}
+
+/// What the shell integrations print directly before `133;D`.
+const ST: &[u8] = b"\x1b\\";
+
+/// K3: one `ESC \` ends each string that a program leaves open, a DCS at whose end an ESC is needs
+/// two.
+#[test]
+fn an_open_string_swallows_no_trusted_end() {
+    for open in
+        ["\x1b]0;title", "\x1b]133;C;cmdline=x", "\x1bP1;2q data", "\x1b_apc", "\x1b^pm", "\x1bXsos", "\x1b[3", "\x1b"]
+    {
+        let mut pane = Pane::new();
+        pane.print("{+A}${+B}{+C;cmdline_url=cat}x");
+        pane.feed(open.as_bytes());
+        pane.feed(ST);
+        pane.print("{+D;3}{+A}");
+        assert!(pane.commands()[0].ends_with("-> 3"), "{open:?}");
+    }
+    for (ends, end) in [(1, "runs"), (2, "3")] {
+        let mut pane = Pane::new();
+        pane.print("{+A}${+B}{+C;cmdline_url=cat}x");
+        pane.feed(b"\x1bPq\x1b");
+        pane.feed(&ST.repeat(ends));
+        pane.print("{+D;3}{+A}");
+        assert!(pane.commands()[0].ends_with(&format!("-> {end}")), "{:?}", pane.commands());
     }
 }

@@ -32,12 +32,23 @@ fn a_line_is_read_from_the_output_unless_the_shell_reports_it() {
     assert_eq!((line.text.as_str(), line.source), ("ls", LineSource::Shell));
 }
 
+/// A flood of begins costs no rendering for each of them.
+#[test]
+fn of_one_chunk_the_last_two_lines_are_read() {
+    let pane = pane();
+    let marks: String =
+        (0..5).map(|number| format!("\x1b]133;A\x07$ \x1b]133;B\x07l{number}\r\n\x1b]133;C\x07x")).collect();
+    let _ = pane.push(0, marks.as_bytes());
+    let lines: Vec<_> = pane.commands().into_iter().map(|ran| ran.command.line.map(|line| line.text.clone())).collect();
+    assert_eq!(lines, [None, None, None, Some("l3".to_owned()), Some("l4".to_owned())]);
+}
+
 #[test]
 fn changes_are_taken_once_with_their_commands() {
     let pane = pane();
     let _ = pane.push(0, b"\x1b]7;file:///a\x07\x1b]133;C\x07x\x1b]133;D;3\x07");
     let changes = pane.take_command_changes();
-    let directory = Directory { path: "/a".into(), host: None };
+    let directory = std::sync::Arc::new(Directory { path: "/a".into(), host: None });
     let [(first, None), (Change::Started(1), Some(started)), (Change::Finished(1), Some(finished))] = &changes[..]
     else {
         panic!("{changes:?}")
