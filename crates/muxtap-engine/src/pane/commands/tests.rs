@@ -36,8 +36,10 @@ fn a_line_is_read_from_the_output_unless_the_shell_reports_it() {
 #[test]
 fn of_one_chunk_the_last_two_lines_are_read() {
     let pane = pane();
-    let marks: String =
-        (0..5).map(|number| format!("\x1b]133;A\x07$ \x1b]133;B\x07l{number}\r\n\x1b]133;C\x07x")).collect();
+    let marks = (0..5)
+        .map(|number| format!("\x1b]133;A\x07$ \x1b]133;B\x07l{number}\r\n\x1b]133;C\x07x"))
+        .collect::<Vec<_>>()
+        .concat();
     let _ = pane.push(0, marks.as_bytes());
     let lines: Vec<_> = pane.commands().into_iter().map(|ran| ran.command.line.map(|line| line.text.clone())).collect();
     assert_eq!(lines, [None, None, None, Some("l3".to_owned()), Some("l4".to_owned())]);
