@@ -15,6 +15,22 @@ pub enum TargetField<'a> {
     Listed(&'a mut String),
 }
 
+impl TargetField<'_> {
+    /// Passes single targets to `visit`.
+    pub fn visit_each<'a>(targets: impl IntoIterator<Item = &'a mut String>, visit: &mut dyn FnMut(TargetField<'_>)) {
+        for target in targets {
+            visit(TargetField::One(target));
+        }
+    }
+
+    /// Passes targets that are separated by commas to `visit`, if there are any.
+    fn visit_listed(targets: &mut Option<String>, visit: &mut dyn FnMut(TargetField<'_>)) {
+        if let Some(targets) = targets {
+            visit(TargetField::Listed(targets));
+        }
+    }
+}
+
 /// The fields of a request: its query, its body, or a tool's arguments.
 ///
 /// Each interface parses a request into its type before it takes the host out of these fields.
@@ -44,13 +60,13 @@ impl Fields for RunRequest {}
 
 impl Fields for ListQuery {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.targets.iter_mut().for_each(|targets| visit(TargetField::Listed(targets)));
+        TargetField::visit_listed(&mut self.targets, visit);
     }
 }
 
 impl Fields for ListAllQuery {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.targets.iter_mut().for_each(|targets| visit(TargetField::Listed(targets)));
+        TargetField::visit_listed(&mut self.targets, visit);
     }
 
     fn remove_caller(&mut self) {
@@ -61,25 +77,25 @@ impl Fields for ListAllQuery {
 
 impl Fields for FormatListQuery {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.targets.iter_mut().for_each(|targets| visit(TargetField::Listed(targets)));
+        TargetField::visit_listed(&mut self.targets, visit);
     }
 }
 
 impl Fields for EventsRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.panes.iter_mut().for_each(|panes| visit(TargetField::Listed(panes)));
+        TargetField::visit_listed(&mut self.panes, visit);
     }
 }
 
 impl Fields for SubscribeRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.panes.iter_mut().for_each(|pane| visit(TargetField::One(pane)));
+        TargetField::visit_each(&mut self.panes, visit);
     }
 }
 
 impl Fields for WaitRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.panes.iter_mut().for_each(|pane| visit(TargetField::One(pane)));
+        TargetField::visit_each(&mut self.panes, visit);
     }
 
     fn wait(&self) -> Option<&WaitRequest> {

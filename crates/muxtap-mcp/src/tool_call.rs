@@ -187,29 +187,21 @@ impl ToolCall {
 impl Fields for ToolCall {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         match self {
-            Self::List(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
             Self::Capture(args) => visit(TargetField::One(&mut args.target)),
             Self::Read(args) => visit(TargetField::One(&mut args.target)),
-            // An id is written with its host, like a target, and stands alone.
-            Self::Wait(args) if args.panes.is_empty() => {
-                args.id.iter_mut().for_each(|id| visit(TargetField::One(id)));
-            }
-            Self::Wait(args) => args.panes.iter_mut().for_each(|pane| visit(TargetField::One(pane))),
-            Self::Run(args) => {
-                args.target
-                    .as_mut()
-                    .or(args.id.as_mut())
-                    .into_iter()
-                    .for_each(|target| visit(TargetField::One(target)));
-            }
             Self::Send(args) => visit(TargetField::One(&mut args.target)),
-            Self::Create(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
             Self::Kill(args) => visit(TargetField::One(&mut args.target)),
             Self::Change(args) => visit(TargetField::One(&mut args.target)),
-            Self::Search(args) => args.targets.iter_mut().for_each(|target| visit(TargetField::One(target))),
-            Self::Watch(args) => args.targets.iter_mut().for_each(|target| visit(TargetField::One(target))),
-            Self::Record(args) => args.target.iter_mut().for_each(|target| visit(TargetField::One(target))),
-            Self::Snapshot(args) => args.targets.iter_mut().for_each(|target| visit(TargetField::One(target))),
+            Self::List(args) => TargetField::visit_each(&mut args.target, visit),
+            Self::Create(args) => TargetField::visit_each(&mut args.target, visit),
+            Self::Record(args) => TargetField::visit_each(&mut args.target, visit),
+            // An id is written with its host, like a target, and has no target beside it.
+            Self::Wait(args) if args.panes.is_empty() => TargetField::visit_each(&mut args.id, visit),
+            Self::Wait(args) => TargetField::visit_each(&mut args.panes, visit),
+            Self::Run(args) => TargetField::visit_each(args.target.as_mut().or(args.id.as_mut()), visit),
+            Self::Search(args) => TargetField::visit_each(&mut args.targets, visit),
+            Self::Watch(args) => TargetField::visit_each(&mut args.targets, visit),
+            Self::Snapshot(args) => TargetField::visit_each(&mut args.targets, visit),
             Self::AgentSession(_) | Self::Capability(_) | Self::Devices(_) | Self::Workspace(_) => {}
         }
     }

@@ -283,13 +283,13 @@ pub struct PaneInput {
 
 impl Fields for SaveRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.sessions.iter_mut().for_each(|session| visit(TargetField::One(session)));
+        TargetField::visit_each(&mut self.sessions, visit);
     }
 }
 
 impl Fields for RestoreRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.sessions.iter_mut().for_each(|session| visit(TargetField::One(session)));
+        TargetField::visit_each(&mut self.sessions, visit);
     }
 }
 
@@ -309,6 +309,6 @@ impl Fields for LayoutRestoreRequest {
 
 impl Fields for GroupRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
-        self.targets.iter_mut().for_each(|target| visit(TargetField::One(target)));
+        TargetField::visit_each(&mut self.targets, visit);
     }
 }

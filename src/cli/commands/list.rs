@@ -270,7 +270,7 @@ fn shown(host: Option<&str>, id: impl std::fmt::Display) -> String {
 /// Returns the query of a list: of all hosts if neither a server nor a target is named.
 fn listed_everywhere(caller: &Caller, targets: &[String]) -> Result<ListAllQuery, Error> {
     let everywhere = !caller.server_is_named && targets.is_empty();
-    Ok(ListAllQuery { targets: listed(targets)?.targets, everywhere })
+    Ok(ListAllQuery { targets: join_targets(targets)?, everywhere })
 }
 
 /// Reports the hosts that are missing from a list.

@@ -2,6 +2,16 @@
 //!
 //! Every function accepts any bytes. An escape that is malformed or cut off stays as it is.
 
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
 /// Returns a text for display: at most `limit` bytes of it, without characters that control a
 /// terminal or reorder a line. `lines`: line ends and tabs stay, else each becomes a space.
 pub(super) fn clean(text: &[u8], limit: usize, lines: bool) -> String {
@@ -57,20 +67,8 @@ fn hex(bytes: &[u8]) -> Option<u8> {
 }
 
 /// Decodes `%41` to `A`.
-pub(super) fn percent(mut text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some((first, rest)) = text.split_first() {
-        if *first == b'%'
-            && let Some(byte) = rest.get(..2).and_then(hex)
-        {
-            decoded.push(byte);
-            text = rest.get(2..).unwrap_or_default();
-        } else {
-            decoded.push(*first);
-            text = rest;
-        }
-    }
-    decoded
+pub(super) fn percent(text: &[u8]) -> Vec<u8> {
+    percent_encoding::percent_decode(text).collect()
 }
 
 /// Decodes `\x41` to `A` and `\\` to a backslash. systemd's own script writes `\x5x` for a
@@ -181,32 +179,7 @@ fn coded<'a>(text: &'a [u8], radix: u32, most: usize, plain: &mut Vec<u8>) -> &'
 
 /// Decodes base64, with or without padding. `None` for any other text.
 pub(super) fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
-    let digits = text.get(..text.len().saturating_sub(padding.min(2)))?;
-    let mut decoded = Vec::with_capacity(digits.len() * 3 / 4);
-    for group in digits.chunks(4) {
-        let mut bits = 0_u32;
-        for byte in group {
-            let digit = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'+' | b'-' => 62,
-                b'/' | b'_' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(digit);
-        }
-        let bytes = match group.len() {
-            4 => 3,
-            3 => 2,
-            2 => 1,
-            _ => return None,
-        };
-        bits <<= 6 * (4 - group.len());
-        decoded.extend(bits.to_be_bytes().iter().skip(1).take(bytes));
-    }
-    Some(decoded)
+    BASE64.decode(text).ok()
 }
 
 #[cfg(test)]

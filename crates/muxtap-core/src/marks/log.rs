@@ -8,28 +8,23 @@
 //! Several integrations may mark the same command. Marks without a byte between them belong to one
 //! *run*: two begins in one run are one command.
 
-use std::{collections::VecDeque, mem::discriminant, ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use super::{
-    ContextEnd, ContextStart, Directory, Family, Line, LineSource, Notification, Progress, ShellMark, Sign, Step,
-    context::ContextKind, notification::Joiner, parse,
+    Change, Command, ContextEnd, ContextKind, ContextStart, Directory, End, Family, Line, LineSource, Output,
+    ShellMark, Sign, Step,
+    changes::{CHANGES, Changes},
+    command::KeptCommands,
+    notification::Joiner,
+    parse,
 };
 
 use crate::stream::text::Mark;
 
-/// The commands of a pane that are kept; with more, the earliest that ended are dropped (K6), the
-/// claimed ones first.
-pub const COMMANDS: usize = 1000;
-/// The bytes of lines and directories of a pane's commands; with more, the earliest commands that
-/// ended are dropped, the claimed ones first.
-pub const COMMAND_TEXT_BYTES: usize = 1 << 20;
 /// The shells in shells that the log tells apart.
 pub const LEVELS: usize = 16;
 /// The nonces that a pane trusts at once; with more, the earliest is forgotten.
 const NONCES: usize = 16;
-/// The changes that are kept until they are taken; with more, the earliest are dropped, the claimed
-/// ones first.
-const CHANGES: usize = 256;
 
 /// A time on two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,140 +33,6 @@ pub struct Moment {
     pub unix_ms: u64,
     /// The time since any fixed moment, by a clock that never jumps.
     pub monotonic: Duration,
-}
-
-/// A command that ran, or runs, in a pane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// The number in its pane, from 1.
-    pub number: u64,
-    /// The number of the command in which it runs: a shell, ssh, a container.
-    pub parent: Option<u64>,
-    /// The command line; `None` if neither the shell nor the screen showed it. A line from the
-    /// screen ([`LineSource::Screen`]) is always a claim: a trusted command has none.
-    pub line: Option<Arc<Line>>,
-    /// The directory that was last reported before it began. Always a claim, and absent if the
-    /// directories of many commands exceed [`COMMAND_TEXT_BYTES`].
-    pub directory: Option<Arc<Directory>>,
-    /// The time of its begin, in milliseconds since 1970.
-    pub started_ms: u64,
-    /// How long it ran; `None` while it runs.
-    pub duration: Option<Duration>,
-    /// The exit status, if one was reported.
-    pub status: Option<i32>,
-    /// The name of the signal that ended it, if one was reported.
-    pub signal: Option<String>,
-    /// How its end became known; `None` while it runs.
-    pub end: Option<End>,
-    /// Whether its marks carried a nonce of muxtap's; otherwise any program may have printed them.
-    pub is_trusted: bool,
-    /// Where its output is in the pane's stream.
-    pub output: Output,
-    /// The offsets between the end of the prompt and the begin of the output: what was typed.
-    typed: Option<Range<u64>>,
-    began: Duration,
-}
-
-impl Command {
-    /// Returns whether the screen may give this command its line.
-    fn lacks_line(&self) -> bool {
-        self.line.is_none() && !self.is_trusted
-    }
-}
-
-/// The sizes of commands that are kept. What is claimed counts apart: it displaces nothing trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
-    trusted_commands: usize,
-    /// The bytes of the lines and signals of trusted commands.
-    trusted_bytes: usize,
-    /// The bytes of all directories, and of the lines and signals of claimed commands.
-    claimed_bytes: usize,
-}
-
-impl Held {
-    fn of(command: &Command) -> Self {
-        let directory = command.directory.as_ref();
-        let directory = directory.map_or(0, |named| named.path.len() + named.host.as_ref().map_or(0, String::len));
-        let reported =
-            command.line.as_ref().map_or(0, |line| line.text.len()) + command.signal.as_ref().map_or(0, String::len);
-        if command.is_trusted {
-            Self { trusted_commands: 1, trusted_bytes: reported, claimed_bytes: directory }
-        } else {
-            Self { trusted_commands: 0, trusted_bytes: 0, claimed_bytes: directory + reported }
-        }
-    }
-
-    fn bytes(self) -> usize {
-        self.trusted_bytes + self.claimed_bytes
-    }
-
-    fn add(&mut self, other: Self) {
-        self.trusted_commands += other.trusted_commands;
-        self.trusted_bytes += other.trusted_bytes;
-        self.claimed_bytes += other.claimed_bytes;
-    }
-
-    fn subtract(&mut self, other: Self) {
-        self.trusted_commands -= other.trusted_commands;
-        self.trusted_bytes -= other.trusted_bytes;
-        self.claimed_bytes -= other.claimed_bytes;
-    }
-}
-
-/// The range of a command's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// The offset of the first byte.
-    pub start: u64,
-    /// The offset after the last byte; `None` while the command runs.
-    pub end: Option<u64>,
-    /// Whether no byte is known to be missing within the range.
-    pub is_whole: bool,
-}
-
-/// How a command's end became known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Its shell reported the end.
-    Reported,
-    /// Its shell began something else without reporting the end: a prompt, or the next command. The
-    /// status is unknown.
-    Unreported,
-    /// Its shell is gone: a shell outside of it continued. The status is unknown.
-    ShellGone,
-    /// The pane's process ended. Status and signal are those of the process.
-    ProcessEnded,
-}
-
-/// A change that a mark caused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The command with this number began.
-    Started(u64),
-    /// The command with this number ended.
-    Finished(u64),
-    /// The pane's directory is another one.
-    Directory(Arc<Directory>),
-    /// A program reports progress.
-    Progress(Progress),
-    /// A program shows a notification.
-    Notification(Notification),
-}
-
-impl Change {
-    /// Returns whether a later change of the same kind replaces this one.
-    fn is_state(&self) -> bool {
-        matches!(self, Self::Directory(_) | Self::Progress(_))
-    }
-}
-
-/// A change that was not taken yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Noted {
-    change: Change,
-    /// Whether a trusted command began or ended.
-    is_trusted: bool,
 }
 
 /// The kinds of marks that may begin and end a command, as a set of bits.
@@ -249,20 +110,14 @@ struct At {
 /// The commands of one pane. Its memory is bounded (K6).
 #[derive(Clone, Debug, Default)]
 pub struct CommandLog {
-    commands: VecDeque<Command>,
-    last_number: u64,
-    held: Held,
-    /// The numbers of the trusted commands that ended, in this order.
-    ended_trusted: VecDeque<u64>,
-    /// The numbers of the claimed commands that ended, in this order.
-    ended_claimed: VecDeque<u64>,
+    commands: KeptCommands,
     levels: Vec<Level>,
     nonces: Vec<String>,
     directory: Option<Arc<Directory>>,
     /// The run in which the directory was reported.
     directory_run: u64,
     joiner: Joiner,
-    changes: VecDeque<Noted>,
+    changes: Changes,
     /// Claimed commands that began and whose line the shell did not report.
     lineless: Vec<u64>,
     last_ended: Option<Ended>,
@@ -290,8 +145,7 @@ impl CommandLog {
 
     /// Returns the command with this number.
     pub fn command(&self, number: u64) -> Option<&Command> {
-        let at = self.position(number)?;
-        self.commands.get(at)
+        self.commands.get(number)
     }
 
     /// Returns the innermost command that runs.
@@ -307,8 +161,7 @@ impl CommandLog {
 
     /// Returns the number of bytes held.
     pub fn memory(&self) -> usize {
-        let numbers = (self.ended_trusted.len() + self.ended_claimed.len()) * size_of::<u64>();
-        self.held.bytes() + self.commands.len() * size_of::<Command>() + numbers + self.joiner.memory()
+        self.commands.memory() + self.joiner.memory()
     }
 
     /// Returns whether there are changes to take.
@@ -320,7 +173,7 @@ impl CommandLog {
     /// between, only the last is kept. Of very many changes, only the latest are kept, and those of
     /// trusted commands before all others.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes).into_iter().map(|noted| noted.change).collect()
+        self.changes.take()
     }
 
     /// Takes the claimed commands whose line the shell did not report, with the offsets of what was
@@ -337,7 +190,7 @@ impl CommandLog {
     /// Sets the line of a claimed command, as the screen showed it, unless the shell reported it.
     pub fn set_line(&mut self, number: u64, text: &str) {
         let line = Line::of(text.as_bytes(), LineSource::Screen, false).map(Arc::new);
-        self.change(number, |command| {
+        self.commands.change(number, |command| {
             if command.lacks_line() {
                 command.line = line;
             }
@@ -365,10 +218,10 @@ impl CommandLog {
                 self.directory_run = self.run;
                 self.set_directory(Arc::new(directory));
             }
-            Sign::Progress(progress) => self.note(Change::Progress(progress), false),
+            Sign::Progress(progress) => self.changes.note(Change::Progress(progress), false),
             Sign::Notification(part) => {
                 for notification in self.joiner.add(part) {
-                    self.note(Change::Notification(notification), false);
+                    self.changes.note(Change::Notification(notification), false);
                 }
             }
         }
@@ -384,7 +237,7 @@ impl CommandLog {
             running.extend(level.running.as_ref().map(|running| running.number));
         }
         for number in running {
-            self.change(number, |command| command.output.is_whole = false);
+            self.commands.change(number, |command| command.output.is_whole = false);
         }
     }
 
@@ -395,51 +248,17 @@ impl CommandLog {
         self.run_end = None;
         // The lowest levels may run nothing: a shell at its prompt within another context.
         if let Some(number) = self.levels.iter().find_map(|level| Some(level.running.as_ref()?.number)) {
-            self.change(number, |command| (command.status, command.signal) = (status, signal));
+            self.commands.change(number, |command| (command.status, command.signal) = (status, signal));
         }
         while !self.levels.is_empty() {
             self.pop(at, End::ProcessEnded);
         }
     }
 
-    fn position(&self, number: u64) -> Option<usize> {
-        self.commands.binary_search_by_key(&number, |command| command.number).ok()
-    }
-
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut Command)) {
-        if let Some(at) = self.position(number)
-            && let Some(command) = self.commands.get_mut(at)
-        {
-            self.held.subtract(Held::of(command));
-            change(command);
-            self.held.add(Held::of(command));
-        }
-    }
-
-    /// Keeps a change until it is taken. A claimed change displaces no trusted one (K3).
-    fn note(&mut self, change: Change, is_trusted: bool) {
-        if change.is_state() {
-            // At the end of the queue, there is at most one directory and one progress.
-            let mut run = self.changes.iter().rev().take_while(|noted| noted.change.is_state());
-            let replaced = run.position(|noted| discriminant(&noted.change) == discriminant(&change));
-            if let Some(back) = replaced {
-                self.changes.remove(self.changes.len() - 1 - back);
-            }
-        }
-        if self.changes.len() >= CHANGES {
-            match self.changes.iter().position(|noted| !noted.is_trusted) {
-                Some(claimed) => drop(self.changes.remove(claimed)),
-                None if is_trusted => drop(self.changes.pop_front()),
-                None => return,
-            }
-        }
-        self.changes.push_back(Noted { change, is_trusted });
-    }
-
     fn set_directory(&mut self, directory: Arc<Directory>) {
         if self.directory.as_ref() != Some(&directory) {
             self.directory = Some(Arc::clone(&directory));
-            self.note(Change::Directory(directory), false);
+            self.changes.note(Change::Directory(directory), false);
         }
     }
 
@@ -469,7 +288,7 @@ impl CommandLog {
 
     /// Adds a level on top. With too many, the topmost one makes room; a claimed level displaces no
     /// trusted one (K3). The first trusted level replaces all claimed ones: a mark that a program or
-    /// a startup file printed before it is no shell around it.
+    /// a startup file printed before it does not count as a shell around it.
     fn push(&mut self, at: At) -> usize {
         if at.is_trusted && self.top_trusted(|_| true).is_none() {
             while let Some(top) = self.levels.len().checked_sub(1) {
@@ -569,7 +388,7 @@ impl CommandLog {
         let line = Arc::new(line);
         let Some(level) = self.levels.get_mut(index) else { return };
         match level.running.as_ref().filter(|running| running.run == run).map(|running| running.number) {
-            Some(number) => self.change(number, |command| {
+            Some(number) => self.commands.change(number, |command| {
                 if command.line.as_ref().is_none_or(|line| line.source == LineSource::Screen) {
                     command.line = Some(line);
                 }
@@ -617,7 +436,7 @@ impl CommandLog {
             running.context = Some(context.to_owned());
         }
         let number = running.number;
-        self.change(number, |command| command.output.start = at.end);
+        self.commands.change(number, |command| command.output.start = at.end);
     }
 
     /// Takes the claimed command, from a level on, that began in this run: the trusted begin is of
@@ -636,15 +455,12 @@ impl CommandLog {
         let Some(level) = self.levels.get_mut(index) else { return };
         let typed = level.input.take().map(|input| input..at.start);
         level.running = Some(running);
-        self.change(number, |command| {
+        self.commands.change(number, |command| {
             (command.is_trusted, command.line, command.typed) = (true, line, typed);
             (command.output.start, command.parent) = (at.end, parent);
             (command.started_ms, command.began) = (at.now.unix_ms, at.now.monotonic);
         });
-        let started = self.changes.iter_mut().rev().find(|noted| noted.change == Change::Started(number));
-        if let Some(started) = started {
-            started.is_trusted = true;
-        }
+        self.changes.trust_start(number);
     }
 
     fn parent_of(&self, index: usize) -> Option<u64> {
@@ -671,7 +487,7 @@ impl CommandLog {
             let number = running.number;
             if running.run == self.run {
                 self.join(index, at, context);
-                self.change(number, |command| {
+                self.commands.change(number, |command| {
                     command.line = command.line.take().or(line);
                     command.directory = directory.or(command.directory.take());
                 });
@@ -685,19 +501,11 @@ impl CommandLog {
         }
         let parent = self.parent_of(index);
         let Some(level) = self.levels.get_mut(index) else { return };
-        self.last_number += 1;
-        let number = self.last_number;
         let reported = level.line.take();
         let typed = level.input.take().map(|input| input..at.start);
-        level.running = Some(Running {
-            number,
-            sources: at.source,
-            run: self.run,
-            context: context.map(str::to_owned),
-            claimed_end: None,
-        });
         let command = Command {
-            number,
+            // The next one, from `add`.
+            number: 0,
             parent,
             line: line.or(reported),
             directory: directory.or_else(|| self.directory.clone()),
@@ -711,46 +519,19 @@ impl CommandLog {
             typed,
             began: at.now.monotonic,
         };
-        self.held.add(Held::of(&command));
-        self.commands.push_back(command);
-        self.drop_old();
-        self.note(Change::Started(number), at.is_trusted);
+        let number = self.commands.add(command);
+        let begun = Running {
+            number,
+            sources: at.source,
+            run: self.run,
+            context: context.map(str::to_owned),
+            claimed_end: None,
+        };
+        if let Some(level) = self.levels.get_mut(index) {
+            level.running = Some(begun);
+        }
+        self.changes.note(Change::Started(number), at.is_trusted);
         self.want_line(number);
-    }
-
-    /// Drops the earliest commands that ended. Those that run are few ([`LEVELS`]). Nothing claimed,
-    /// a directory included, displaces a trusted command (K3).
-    fn drop_old(&mut self) {
-        while self.held.trusted_commands > COMMANDS || self.held.trusted_bytes > COMMAND_TEXT_BYTES {
-            let Some(number) = self.ended_trusted.pop_front() else { break };
-            self.drop_command(number);
-        }
-        loop {
-            let is_long = self.held.bytes() > COMMAND_TEXT_BYTES;
-            if !is_long && self.commands.len() <= COMMANDS {
-                return;
-            }
-            if let Some(number) = self.ended_claimed.pop_front() {
-                self.drop_command(number);
-            } else if !is_long || !self.drop_directory() {
-                return;
-            }
-        }
-    }
-
-    fn drop_command(&mut self, number: u64) {
-        let dropped = self.position(number).and_then(|at| self.commands.remove(at));
-        if let Some(dropped) = dropped {
-            self.held.subtract(Held::of(&dropped));
-        }
-    }
-
-    /// Drops the directory of the earliest command that has one. Returns whether there is one.
-    fn drop_directory(&mut self) -> bool {
-        let Some(command) = self.commands.iter().find(|command| command.directory.is_some()) else { return false };
-        let number = command.number;
-        self.change(number, |command| command.directory = None);
-        true
     }
 
     /// Ends the command of a shell.
@@ -802,7 +583,7 @@ impl CommandLog {
         else {
             return;
         };
-        self.change(ended.number, |command| {
+        self.commands.change(ended.number, |command| {
             if !command.is_trusted || at.is_trusted {
                 command.status = command.status.or(status);
                 command.signal = command.signal.take().or(signal);
@@ -814,7 +595,7 @@ impl CommandLog {
     fn finish(&mut self, index: usize, at: At, end: End, status: Option<i32>, signal: Option<String>) {
         let Some(running) = self.levels.get_mut(index).and_then(|level| level.running.take()) else { return };
         let claimed = running.claimed_end.filter(|(run, _)| *run == self.run).map(|(_, offset)| offset);
-        self.change(running.number, |command| {
+        self.commands.change(running.number, |command| {
             command.end = Some(end);
             command.status = status.or(command.status);
             command.signal = signal.or(command.signal.take());
@@ -822,10 +603,8 @@ impl CommandLog {
             command.output.end = Some(claimed.unwrap_or(at.start).max(command.output.start));
         });
         self.last_ended = Some(Ended { number: running.number, sources: running.sources, run: self.run });
-        let is_trusted = self.command(running.number).is_some_and(|command| command.is_trusted);
-        let ended = if is_trusted { &mut self.ended_trusted } else { &mut self.ended_claimed };
-        ended.push_back(running.number);
-        self.note(Change::Finished(running.number), is_trusted);
+        let is_trusted = self.commands.ended(running.number);
+        self.changes.note(Change::Finished(running.number), is_trusted);
     }
 
     fn context_started(&mut self, at: At, context: ContextStart) {

@@ -6,6 +6,8 @@
 //! table of failures. Every text in a value is bounded and has no control characters: any program
 //! may print a mark.
 
+mod changes;
+mod command;
 mod context;
 mod decode;
 mod log;
@@ -14,9 +16,10 @@ mod shell;
 
 use crate::stream::text::Mark;
 
-pub use context::ContextKind;
-pub use context::{ContextEnd, ContextStart};
-pub use log::{COMMAND_TEXT_BYTES, COMMANDS, Change, Command, CommandLog, End, LEVELS, Moment, Output};
+pub use changes::Change;
+pub use command::{COMMAND_TEXT_BYTES, COMMANDS, Command, End, Output};
+pub use context::{ContextEnd, ContextKind, ContextStart};
+pub use log::{CommandLog, LEVELS, Moment};
 pub use notification::{Notification, NotificationPart, NotificationPiece};
 pub use shell::{Family, ShellMark, Step};
 

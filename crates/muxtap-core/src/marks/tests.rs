@@ -274,7 +274,8 @@ pub(super) fn output() -> impl Strategy<Value = Vec<u8>> {
     let field = prop_oneof![
         4 => "[ABCDEP]",
         2 => "[0-9]{1,3}",
-        3 => "(aid|k|muxtap|cmdline|cmdline_url|start|end|type|cwd|exit|status|signal|i|d|p|e|Cwd|CurrentDir)=[ -~]{0,9}",
+        2 => "(aid|k|muxtap|cmdline|cmdline_url|i|d|p|e|Cwd|CurrentDir)=[ -~]{0,9}",
+        1 => "(start|end|type|cwd|exit|status|signal)=[ -~]{0,9}",
         2 => "(muxtap=n|start=a|end=a|start=b|end=b|type=shell|type=command|aid=1|aid=2)",
         1 => "file://h/[%a-f0-9/]{0,9}",
         2 => "[ -~\u{80}-\u{ff}]{0,12}",

@@ -285,7 +285,7 @@ impl Server {
         let start = pane.lock().ring().start();
         pane.mark_started(start);
         if let Some(nonce) = spawn.env.get(NONCE_VARIABLE) {
-            // Whoever starts the pane's program decides what is trusted there.
+            // The caller that starts the pane's program decides what is trusted there.
             let _ = pane.trust_shell(nonce.clone());
         }
         let cursor = pane.cursor(start);

@@ -45,7 +45,7 @@ impl AgentPlane {
         }
         let Ok(Value::Object(mut message)) = serde_json::from_str(text) else { return false };
         let kind = message.remove("type").and_then(|kind| kind.as_str().map(str::to_owned)).unwrap_or_default();
-        let Some(asked) = ServerRequest::of(&kind) else { return false };
+        let Some(asked) = Asked::of(&kind) else { return false };
         let id = message.remove("requestId").and_then(|id| id.as_str().map(str::to_owned)).unwrap_or_default();
         let permit = match (id.is_empty(), self.allowed, self.open.clone().try_acquire_owned()) {
             (true, ..) => Err(Error::invalid("requestId: missing")),
@@ -75,7 +75,7 @@ impl AgentPlane {
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServerRequest {
+enum Asked {
     Create,
     Send,
     Interrupt,
@@ -83,7 +83,7 @@ enum ServerRequest {
     Attach,
 }
 
-impl ServerRequest {
+impl Asked {
     /// `None`: the request is not about agent sessions.
     fn of(kind: &str) -> Option<Self> {
         Some(match kind {
@@ -106,7 +106,7 @@ struct Request {
 }
 
 impl Request {
-    async fn run(self, asked: ServerRequest, fields: Map<String, Value>, permit: OwnedSemaphorePermit) {
+    async fn run(self, asked: Asked, fields: Map<String, Value>, permit: OwnedSemaphorePermit) {
         match self.answer(asked, fields).await {
             Ok((answer, events)) => {
                 let mut message = Map::from_iter([
@@ -126,30 +126,26 @@ impl Request {
         drop(permit);
     }
 
-    async fn answer(
-        &self,
-        asked: ServerRequest,
-        mut fields: Map<String, Value>,
-    ) -> Result<(Value, Option<EventReader>)> {
+    async fn answer(&self, asked: Asked, mut fields: Map<String, Value>) -> Result<(Value, Option<EventReader>)> {
         let (sessions, engine) = (&self.app.rooms().sessions, &self.app.engine);
         let name = |fields: &Map<String, Value>| {
             let name = fields.get("session").and_then(Value::as_str).map(str::to_owned);
             name.ok_or_else(|| Error::invalid("session: missing; expected session:PROVIDER:ID"))
         };
         let answer = match asked {
-            ServerRequest::Create => {
+            Asked::Create => {
                 fields.entry("provider").or_insert_with(|| "sdk".into());
                 let request: AgentSessionRequest = parsed(fields)?;
                 json!(sessions.create(&server(&self.app, &ServerQuery::default())?, request).await?)
             }
-            ServerRequest::Send => {
+            Asked::Send => {
                 let session = name(&fields)?;
                 fields.remove("session");
                 json!(sessions.prompt(engine, &session, parsed::<PromptRequest>(fields)?).await?)
             }
-            ServerRequest::Interrupt => json!(sessions.interrupt(engine, &name(&fields)?)?),
-            ServerRequest::Kill => json!(sessions.kill(engine, &name(&fields)?).await?),
-            ServerRequest::Attach => {
+            Asked::Interrupt => json!(sessions.interrupt(engine, &name(&fields)?)?),
+            Asked::Kill => json!(sessions.kill(engine, &name(&fields)?).await?),
+            Asked::Attach => {
                 let since = fields.get("since").and_then(Value::as_str);
                 let session = name(&fields)?;
                 let events = sessions.attach(engine, &session, since)?;
@@ -196,13 +192,13 @@ mod tests {
     #[test]
     fn each_kind_of_the_contract_is_known_and_no_other() {
         for known in ["create", "send", "interrupt", "kill", "attach"] {
-            assert!(ServerRequest::of(&format!("sdk.{known}")).is_some(), "{known}");
+            assert!(Asked::of(&format!("sdk.{known}")).is_some(), "{known}");
         }
         for known in ["create", "input", "kill"] {
-            assert!(ServerRequest::of(&format!("codingcli.{known}")).is_some(), "{known}");
+            assert!(Asked::of(&format!("codingcli.{known}")).is_some(), "{known}");
         }
         for other in ["sdk.", "sdk.list", "codingcli.attach", "layout.rpc.request"] {
-            assert!(ServerRequest::of(other).is_none(), "{other}");
+            assert!(Asked::of(other).is_none(), "{other}");
         }
     }
 }

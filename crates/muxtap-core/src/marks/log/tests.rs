@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    marks::{LINE_BYTES, tests::output},
+    marks::{COMMAND_TEXT_BYTES, COMMANDS, LINE_BYTES, command::Held, tests::output},
     stream::{
         decoder::TextDecoder,
         text::{Control, TextSink},
@@ -232,9 +232,12 @@ fn two_integrations_mark_one_command() {
     let begin = "{3008;start=c;type=command;cwd=/a}";
     let expected = ["1!: ls = \"a\\n\" -> 0", "2!: ls = \"b\\n\" -> 4"];
     for (order, script) in [
-        "{A}${B}ls\n{C;cmdline=ls}<a\n{3008;end=c;exit=success}{D;0}>{A}${B}ls\n{C;cmdline=ls}<b\n{3008;end=c;status=4}{D;4}>{A}",
-        "{A}${B}ls\n<{C;cmdline=ls}a\n{D}{3008;end=c;exit=success}>{A}${B}ls\n<{C;cmdline=ls}b\n{D;4}{3008;end=c;status=4}>{A}",
-        "{633;A}{A}${B}{633;B}ls\n{633;E;ls}{633;C}{C}a\n{633;D;0}{D;0}{633;A}{A}${B}ls\n{C}{633;E;ls}{633;C}b\n{633;D;4}{D;4}",
+        "{A}${B}ls\n{C;cmdline=ls}<a\n{3008;end=c;exit=success}{D;0}>\
+         {A}${B}ls\n{C;cmdline=ls}<b\n{3008;end=c;status=4}{D;4}>{A}",
+        "{A}${B}ls\n<{C;cmdline=ls}a\n{D}{3008;end=c;exit=success}>\
+         {A}${B}ls\n<{C;cmdline=ls}b\n{D;4}{3008;end=c;status=4}>{A}",
+        "{633;A}{A}${B}{633;B}ls\n{633;E;ls}{633;C}{C}a\n{633;D;0}{D;0}\
+         {633;A}{A}${B}ls\n{C}{633;E;ls}{633;C}b\n{633;D;4}{D;4}",
     ]
     .into_iter()
     .enumerate()
@@ -272,6 +275,16 @@ fn a_forged_mark_ends_no_trusted_command() {
     assert!(commands[1..].iter().all(|command| command.contains("!:")), "{commands:?}");
 }
 
+/// K3: the end of a claimed command in which a trusted shell runs would end that shell's command.
+#[test]
+fn a_forged_end_of_a_command_below_a_trusted_one_ends_neither() {
+    let outer = "{+A;aid=1}${+B}{+C;aid=1;cmdline_url=ssh}{A}%{B}{C;cmdline=bash}";
+    let script = format!("{outer}{{+A;aid=2}}#{{+B}}{{+C;aid=2;cmdline_url=make}}a\n{{D;0}}b\n{{+D;1;aid=2}}");
+    let commands = commands(&script);
+    assert!(commands[1].ends_with("-> runs"), "{commands:?}");
+    assert_eq!(commands[2], "3<2: make = \"a\\nb\\n\" -> 1");
+}
+
 /// K3: at a trusted prompt, too.
 #[test]
 fn a_forged_begin_at_a_trusted_prompt_takes_no_part_in_the_trusted_command() {
@@ -305,7 +318,7 @@ fn forged_commands_displace_no_trusted_command() {
             sum.add(held);
             sum
         });
-        assert_eq!((counted, held.commands().len() <= COMMANDS + LEVELS), (held.held, true));
+        assert_eq!((counted, held.commands().len() <= COMMANDS + LEVELS), (held.commands.held, true));
         held.commands().filter(|command| command.is_trusted).count()
     };
     for number in 0..2 * COMMANDS {
@@ -318,7 +331,7 @@ fn forged_commands_displace_no_trusted_command() {
         pane.print(&format!("x{{7;file:///{number}{text}}}{{C;cmdline={text}}}{{D;0}}"));
     }
     assert_eq!(count(&pane), COMMANDS / 2 + 1);
-    assert!(pane.log.held.bytes() <= COMMAND_TEXT_BYTES);
+    assert!(pane.log.commands.held.bytes() <= COMMAND_TEXT_BYTES);
     // A directory is claimed, too: long ones leave, the commands stay.
     pane.print("{+D;0}");
     for number in COMMANDS / 2 + 1..COMMANDS {
@@ -326,7 +339,7 @@ fn forged_commands_displace_no_trusted_command() {
         pane.print(&format!("{{7;file:///{path}}}{{+A}}${{+B}}{{+C;cmdline_url={number}}}x\n{{+D;0}}"));
     }
     assert_eq!(count(&pane), COMMANDS);
-    assert!(pane.log.held.bytes() <= COMMAND_TEXT_BYTES && pane.log.command(1).unwrap().line.is_some());
+    assert!(pane.log.commands.held.bytes() <= COMMAND_TEXT_BYTES && pane.log.command(1).unwrap().line.is_some());
     // Claimed commands that run have no place of their own.
     for number in 0..2 * LEVELS {
         pane.print(&format!("{{A;aid={number}}}{{C;aid={number}}}x"));
@@ -503,9 +516,9 @@ fn the_latest_commands_are_kept_and_those_that_run() {
     for _ in 0..600 {
         pane.print(&format!("{{A}}${{B}}{{C;cmdline={}}}{{D;0}}", "x".repeat(LINE_BYTES)));
     }
-    assert!(pane.log.held.bytes() <= COMMAND_TEXT_BYTES && pane.log.commands().len() > 200);
+    assert!(pane.log.commands.held.bytes() <= COMMAND_TEXT_BYTES && pane.log.commands().len() > 200);
     let counted: usize = pane.log.commands().map(|command| Held::of(command).bytes()).sum();
-    assert_eq!(counted, pane.log.held.bytes());
+    assert_eq!(counted, pane.log.commands.held.bytes());
 }
 
 proptest! {
@@ -534,7 +547,7 @@ proptest! {
         let numbers: Vec<u64> = pane.log.commands().map(|command| command.number).collect();
         prop_assert!(numbers.is_sorted_by(|a, b| a < b));
         let counted = pane.log.commands().map(|command| Held::of(command).bytes()).sum::<usize>();
-        prop_assert_eq!(pane.log.held.bytes(), counted);
+        prop_assert_eq!(pane.log.commands.held.bytes(), counted);
         prop_assert!(pane.log.commands().all(|command| !command.is_trusted));
         prop_assert!(pane.log.commands().all(|command| command.parent.is_none_or(|parent| parent != command.number)));
         pane.log.process_ended(end, None, None, Moment::default());

@@ -47,7 +47,11 @@ struct World {
 /// prompt bash appends the status and the last line of its history to its own log.
 const RC: &str = r#"
 p() { cat "$LOG/in.$1"; return "$2"; }
-own_log() { local status=$?; printf '%s\t%s\0' "$status" "$(HISTTIMEFORMAT= history 1)" >>"$LOG/own"; return "$status"; }
+own_log() {
+    local status=$?
+    printf '%s\t%s\0' "$status" "$(HISTTIMEFORMAT= history 1)" >>"$LOG/own"
+    return "$status"
+}
 unset HISTCONTROL HISTIGNORE
 HISTFILE= HISTSIZE=10000
 shopt -s cmdhist lithist
@@ -111,29 +115,28 @@ impl World {
         ended.unwrap_or_else(|late| panic!("no command ended: {late}: {:?}", self.pane.commands()))
     }
 
-    /// Waits until bash's own log has this many prompts.
+    /// Waits until bash's own log has this many prompts. Bash writes it before it prints the prompt.
     async fn prompts(&self, count: usize) {
-        let shown = async {
-            while self.own_prompts() < count {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LIMIT, shown).await.unwrap();
+        self.changed_until(|| self.own_prompts() >= count).await;
     }
 
     /// Waits until the pane's last line ends with what was typed.
     async fn echoed(&self, typed: &str) {
+        self.changed_until(|| self.pane.state().lock().resting_line().ends_with(typed)).await;
+    }
+
+    async fn changed_until(&self, is_reached: impl Fn() -> bool) {
         let mut changes = self.pane.state().changes();
-        let shown = async {
+        let reached = async {
             loop {
                 changes.borrow_and_update();
-                if self.pane.state().lock().resting_line().ends_with(typed) {
+                if is_reached() {
                     break;
                 }
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(LIMIT, shown).await.unwrap();
+        tokio::time::timeout(LIMIT, reached).await.unwrap();
     }
 
     fn own_prompts(&self) -> usize {
