@@ -458,6 +458,10 @@ fn a_host_can_be_added_by_its_command_but_not_over_tcp() {
     let refused = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&mixed));
     assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("INVALID_ARGUMENT")), "{:?}", refused.json());
     assert!(world.json(&["status"])["servers"].to_string().contains("far/default"));
+    for named in ["socket=far%2F", "targets=far%2Fwork"] {
+        let refused = world.http("GET", &format!("/v1/panes?everywhere=true&{named}"), None);
+        assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("INVALID_ARGUMENT")), "{named}");
+    }
     // Messages over the WebSocket name hosts, too.
     let mut socket = Ws::open(&world);
     let begun = socket.subscribe(1, &json!({"panes": ["far/work:*"], "types": ["output"]}));

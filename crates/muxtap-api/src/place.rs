@@ -68,11 +68,6 @@ impl Fields for ListAllQuery {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         TargetField::visit_listed(&mut self.targets, visit);
     }
-
-    fn remove_caller(&mut self) {
-        // A host lists only itself: the caller's host knows the others.
-        self.everywhere = false;
-    }
 }
 
 impl Fields for FormatListQuery {

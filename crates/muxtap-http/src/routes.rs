@@ -147,7 +147,7 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
 )]
 pub async fn list_sessions(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
-        .respond(Operation::Look, |request| async move {
+        .respond_everywhere(|request| async move {
             let targets = &request.fields.0.items();
             let within = |server: Server| async move { server.sessions_within(targets).await };
             let (sessions, unreachable) = everywhere(&request, ("sessions", targets), within).await?;
@@ -225,7 +225,7 @@ pub async fn kill_session(request: ServerRequest) -> Response {
 )]
 pub async fn list_windows(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
-        .respond(Operation::Look, |request| async move {
+        .respond_everywhere(|request| async move {
             let targets = &request.fields.0.items();
             let within = |server: Server| async move { server.windows_within(targets).await };
             let (windows, unreachable) = everywhere(&request, ("windows", targets), within).await?;
@@ -317,7 +317,7 @@ pub async fn format(request: ServerRequest<Params<FormatQuery>>) -> Response {
 )]
 pub async fn list_panes(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
-        .respond(Operation::Look, |request| async move {
+        .respond_everywhere(|request| async move {
             let targets = &request.fields.0.items();
             let within = |server: Server| async move { server.panes_within(targets).await };
             let (panes, unreachable) = everywhere(&request, ("panes", targets), within).await?;

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use muxtap_api::{Error, ErrorCode, Fields, Operation, ServerQuery, TargetField, WaitRequest, url, wire};
+use muxtap_api::{Error, ErrorCode, Fields, ListAllQuery, Operation, ServerQuery, TargetField, WaitRequest, url, wire};
 use muxtap_engine::Server;
 use percent_encoding::percent_decode_str;
 use serde::{Serialize, de::DeserializeOwned};
@@ -183,6 +183,22 @@ impl<F: RouteFields> ServerRequest<F> {
             Some(host) => with_host_header(response, &host),
             None => response,
         }
+    }
+}
+
+impl ServerRequest<Params<ListAllQuery>> {
+    /// Responds with a list: of one server as [`Self::respond`] does, or of all hosts by `locally`.
+    /// Error: `INVALID_ARGUMENT` for a list of all hosts that names one.
+    pub(super) async fn respond_everywhere<T, R>(self, locally: impl FnOnce(Self) -> R) -> Response
+    where
+        T: IntoResponse,
+        R: Future<Output = Result<T>> + Send,
+    {
+        if self.fields.0.everywhere && self.host.is_some() {
+            let message = "everywhere: it lists this host and all others; leave out the host in `targets` and `socket`";
+            return Failure::from(Error::invalid(message)).into_response();
+        }
+        self.respond(Operation::Look, locally).await
     }
 }
 

@@ -1,8 +1,8 @@
 # Shell integration of muxtap for nushell: switches on nushell's own OSC 133 marks and OSC 7. With a nonce, hooks print
 # `A`, `C` with the line, and `D` a second time, with the nonce. Before this `D` is the end (ST) of a string that the
 # command may have left open.
-if $nu.is-interactive and ("TMUX" in $env) and ($env.TERM? != "dumb") and ("/dev/tty" | path type) == "char device" and (
-    try { "" | save --append --raw /dev/tty; true } catch { false }
+if $nu.is-interactive and ("TMUX" in $env) and ($env.TERM? != "dumb") and (
+    ("/dev/tty" | path type) == "char device" and (try { "" | save --append --raw /dev/tty; true } catch { false })
 ) {
     $env.config.shell_integration.osc133 = true
     $env.config.shell_integration.osc7 = true
