@@ -19,7 +19,7 @@ pub struct Command {
     /// The number of the command in which it runs: a shell, ssh, a container.
     pub parent: Option<u64>,
     /// The command line; `None` if neither the shell nor the screen showed it. A line from the
-    /// screen ([`LineSource::Screen`]) is always a claim: a trusted command has none.
+    /// screen ([`LineSource::Screen`](super::LineSource::Screen)) is always a claim: a trusted command has none.
     pub line: Option<Arc<Line>>,
     /// The directory that was last reported before it began. Always a claim, and absent if the
     /// directories of many commands exceed [`COMMAND_TEXT_BYTES`].
