@@ -13,6 +13,7 @@ use muxtap_core::{
     marks::{End, LineSource},
     stream::render::render_bytes,
 };
+use muxtap_tmux::{Proc, TerminalInput};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::*;
@@ -125,6 +126,25 @@ impl World {
         self.changed_until(|| self.pane.state().lock().resting_line().ends_with(typed)).await;
     }
 
+    /// Waits until bash's line editor waits for a key: the terminal has the editor's settings, and
+    /// bash sleeps. Before, Ctrl-C may show no new prompt until the next key (bash 5.2 looks for a
+    /// caught signal, then waits for a key). Neither is an event, so this asks again and again.
+    async fn line_editor(&self) {
+        let pid = self.pane.state().metadata().pid;
+        let tty = fs::read_link(format!("/proc/{pid}/fd/0")).unwrap().display().to_string();
+        let is_read = || {
+            let Some(bash) = Proc::system().foreground(pid, &tty) else { return false };
+            let stat = fs::read_to_string(format!("/proc/{}/stat", bash.group));
+            bash.input == TerminalInput::Edited && stat.is_ok_and(|stat| stat.contains(") S "))
+        };
+        let reads = async {
+            while !is_read() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, reads).await.unwrap();
+    }
+
     async fn changed_until(&self, is_reached: impl Fn() -> bool) {
         let mut changes = self.pane.state().changes();
         let reached = async {
@@ -208,6 +228,7 @@ async fn compare(mut world: World, commands: usize, trusted: bool, reported: boo
                 world.prompts(prompts + 1).await;
                 world.pane.type_text("half a line").await.unwrap();
                 world.echoed("half a line").await;
+                world.line_editor().await;
                 world.pane.send_keys(["C-c"]).await.unwrap();
                 world.prompts(prompts + 2).await;
                 (line, status)
