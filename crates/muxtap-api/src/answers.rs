@@ -4,7 +4,7 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Cursor, Gap, HostInfo, WaitMode};
+use super::{CommandInfo, Cursor, Gap, HostInfo, WaitMode};
 
 /// A size in columns and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -374,6 +374,8 @@ pub enum PredicateKind {
     Prompt,
     /// The bell rang.
     Bell,
+    /// A command ended.
+    Command,
     /// The title matched.
     Title,
     /// A regex that fails the wait.
@@ -399,7 +401,7 @@ pub struct PredicateReport {
     pub kind: PredicateKind,
     /// The pane it watches.
     pub pane: PaneId,
-    /// The regex, if the kind has one.
+    /// The regex, if the kind has one. For `command`: the wanted status, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     /// Whether it was satisfied.
@@ -425,7 +427,8 @@ pub struct PredicateReport {
     /// For a `pattern` of a wait that timed out: its match before the wait began to count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_before: Option<StandsBefore>,
-    /// For `prompt`: `osc133` or `rule`.
+    /// For `prompt`: `osc133` or `rule`. For a `command` that did not end: `unmarked` if the pane's
+    /// shell has marked no command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
     /// For `exit`: the pane's exit status, if known.
@@ -434,6 +437,9 @@ pub struct PredicateReport {
     /// For `exit`: the signal that ended the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
+    /// For `command`: the command that ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Box<CommandInfo>>,
 }
 
 /// The response to a wait.
@@ -482,7 +488,7 @@ impl WaitAnswer {
 pub struct WaitCondition {
     /// Its kind.
     pub kind: PredicateKind,
-    /// The regex, if the kind has one.
+    /// The regex, if the kind has one. For `command`: the wanted status, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
 }

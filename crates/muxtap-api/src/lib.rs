@@ -3,6 +3,7 @@
 
 mod agents;
 mod answers;
+mod commands;
 #[doc(hidden)]
 pub mod decode;
 mod devices;
@@ -15,6 +16,7 @@ mod recordings;
 mod requests;
 mod session_names;
 mod sessions;
+mod status;
 mod streams;
 mod tier;
 #[doc(hidden)]
@@ -23,6 +25,7 @@ pub mod wire;
 
 pub use agents::*;
 pub use answers::*;
+pub use commands::*;
 pub use devices::*;
 pub use events::{Event, EventKind};
 pub use hosts::*;
@@ -34,5 +37,6 @@ pub use recordings::*;
 pub use requests::*;
 pub use session_names::*;
 pub use sessions::*;
+pub use status::StatusIs;
 pub use streams::*;
 pub use tier::{Tier, Tiers};

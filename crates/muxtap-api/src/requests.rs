@@ -6,7 +6,7 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::streams::items;
+use super::{StatusIs, streams::items};
 
 /// Selects the tmux server; on every route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
@@ -257,6 +257,15 @@ pub struct WaitRequest {
     /// The bell rang.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bell: bool,
+    /// A command ended: the one that runs; else the one that muxtap's last input started; else the
+    /// next. Only in panes whose shell marks its commands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub command: bool,
+    /// A command ended with this status (`0`) or with any other (`!0`); commands that end otherwise
+    /// are passed over. Implies `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "!0")]
+    pub status: Option<StatusIs>,
     /// The title matches this regex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,

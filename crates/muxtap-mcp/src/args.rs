@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use muxtap_api::{Error, EventKind, Operation, ReadFormat, Result, ScreenFormat, decode};
+use muxtap_api::{Error, EventKind, Operation, ReadFormat, Result, ScreenFormat, StatusIs, decode};
 use rmcp::model::JsonObject;
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -195,6 +195,13 @@ pub struct Wait {
     /// The bell rang
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bell: bool,
+    /// A command ended: the one that runs, or the next (needs a shell that marks its commands)
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub command: bool,
+    /// A command ended with this status, or (!0) any other
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub status: Option<StatusIs>,
     /// Regex on the pane's title
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use muxtap_api::{
-    Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
+    CommandInfo, Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
 };
 use rmcp::model::ProgressNotificationParam;
 use serde_json::{Value, json};
@@ -51,6 +51,8 @@ pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOut
                 exit: args.exit,
                 prompt: args.prompt,
                 bell: args.bell,
+                command: args.command,
+                status: args.status,
                 title: args.title,
                 settle_ms: args.settle_ms,
                 fail: args.fail,
@@ -121,6 +123,13 @@ fn text(answer: &WaitAnswer) -> String {
         let _ = match (one.latched, &one.line, stands) {
             // A `fail` pattern that did not match is not reported.
             (false, _, _) if one.kind == PredicateKind::Fail => Ok(()),
+            (true, ..) if one.command.is_some() => {
+                let command = one.command.as_deref();
+                writeln!(text, "{} {}", one.pane, command.map(CommandInfo::summary).unwrap_or_default())
+            }
+            (false, ..) if one.how.as_deref() == Some("unmarked") => {
+                writeln!(text, "{} {what}: the shell marks no commands; see `muxtap shell-integration`", one.pane)
+            }
             (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
             (true, None, _) => match (one.exit_status, one.exit_signal) {
                 (Some(status), _) => writeln!(text, "{} {what}: yes, exit status {status}", one.pane),

@@ -5,6 +5,7 @@ mod at_once;
 use std::{
     convert::Infallible,
     io::{IsTerminal as _, Write as _},
+    str::FromStr as _,
     time::Duration,
 };
 
@@ -14,7 +15,8 @@ use muxtap_base::{nonce, plain};
 use super::{Caller, Outcome, duration, output, since};
 use crate::{
     api::{
-        Error, ErrorCode, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
+        Error, ErrorCode, PredicateKind, PredicateReport, StandsBefore, StatusIs, WaitAnswer, WaitMode, WaitOutcome,
+        WaitRequest,
     },
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, notify, output::Failure, quick::Words, url},
 };
@@ -35,11 +37,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(
+    group(ArgGroup::new("ending").multiple(true).args(["exit", "command", "status"])),
     group(ArgGroup::new("predicate").required(true).multiple(true)
-        .args(["patterns", "screen", "gone", "stable", "exit", "prompt", "bell", "title"])),
+        .args(["patterns", "screen", "gone", "stable", "exit", "prompt", "bell", "title", "command", "status"])),
     after_long_help = "Examples:
   muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
   muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
+  muxtap wait-for -t %0 --command --propagate    until the command that runs, or the next, has ended
+  muxtap wait-for -t %0 -t %1 --status '!0'      until a command fails
   muxtap wait-for -t %0 --exit --propagate       until the process has ended; exit with its status
   muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; print how
   muxtap wait-for -t %0 --gone 'Building'        until it is no longer on the screen
@@ -71,10 +76,18 @@ pub(in crate::cli) struct WaitFor {
     /// Wait until the pane's process has ended, and print its status
     #[arg(long)]
     exit: bool,
-    /// With --exit: return the process's status (128+N after signal N), with --all the first that
-    /// is not 0
-    #[arg(long, requires = "exit")]
+    /// With --exit, --command or --status: return the status of what ended (128+N after signal N),
+    /// with --all the first that is not 0
+    #[arg(long, requires = "ending")]
     propagate: bool,
+    /// Wait until a command has ended, and print it with its status: the one that runs; else the one
+    /// that muxtap's last input started; else the next. Needs a shell that marks its commands
+    /// (`muxtap shell-integration`)
+    #[arg(long)]
+    command: bool,
+    /// Wait until a command has ended with this status (`0`), or with any other (`'!0'`)
+    #[arg(long, value_name = "N|!N", value_parser = StatusIs::from_str, allow_hyphen_values = true)]
+    status: Option<StatusIs>,
     /// Wait until a shell waits for a command
     #[arg(long)]
     prompt: bool,
@@ -127,6 +140,8 @@ impl WaitFor {
             propagate: words.has_long("propagate"),
             prompt: words.has_long("prompt"),
             bell: words.has_long("bell"),
+            command: words.has_long("command"),
+            status: words.long_value("status").map(|status| status.parse()).transpose().ok()?,
             title: words.long_value("title"),
             fail: words.long_values("fail"),
             since: words.long_value("since").map(|begin| since(&begin)).transpose().ok()?,
@@ -140,11 +155,13 @@ impl WaitFor {
             || wait.title.is_some()
             || wait.exit
             || wait.prompt
-            || wait.bell;
+            || wait.bell
+            || wait.command
+            || wait.status.is_some();
         let is_valid = has_condition
             && !wait.targets.is_empty()
             && !(wait.any && wait.all)
-            && (wait.exit || !wait.propagate)
+            && (wait.exit || wait.command || wait.status.is_some() || !wait.propagate)
             && !(timeout.is_some() && short_timeout.is_some());
         is_valid.then_some(wait)
     }
@@ -179,6 +196,8 @@ impl WaitFor {
             exit: self.exit,
             prompt: self.prompt,
             bell: self.bell,
+            command: self.command,
+            status: self.status,
             title: self.title.clone(),
             fail: self.fail.clone(),
             since: self.since.clone(),
@@ -322,6 +341,10 @@ fn conditions(request: &WaitRequest) -> String {
     all.extend(plain(PredicateKind::Exit, request.exit));
     all.extend(plain(PredicateKind::Prompt, request.prompt));
     all.extend(plain(PredicateKind::Bell, request.bell));
+    let status = request.status.map(|status| status.to_string());
+    if request.command || status.is_some() {
+        all.push(condition(PredicateKind::Command, status.as_deref()));
+    }
     let panes: Vec<String> = request.panes.iter().map(|pane| plain::name(pane).to_string()).collect();
     let or = if request.mode == WaitMode::All { " and " } else { " or " };
     format!("{} in {}", all.join(", "), panes.join(or))
@@ -339,6 +362,8 @@ fn condition(kind: PredicateKind, pattern: Option<&str>) -> String {
         PredicateKind::Exit => "exit".to_owned(),
         PredicateKind::Prompt => "a prompt".to_owned(),
         PredicateKind::Bell => "the bell".to_owned(),
+        PredicateKind::Command if pattern.to_string().is_empty() => "the end of a command".to_owned(),
+        PredicateKind::Command => format!("the end of a command with status {pattern}"),
     }
 }
 
@@ -346,8 +371,12 @@ fn describe(report: &PredicateReport) -> String {
     format!("{} in {}", condition(report.kind, report.pattern.as_deref()), report.pane)
 }
 
-/// Returns the remark that a match was there before the wait, and how to count it.
-fn stands_before(report: &PredicateReport) -> String {
+/// Returns the remark that a match was there before the wait, and how to count it; or that the pane's
+/// shell marks no commands.
+fn remark(report: &PredicateReport) -> String {
+    if report.kind == PredicateKind::Command && report.how.as_deref() == Some("unmarked") {
+        return " (its shell marks no commands: see `muxtap shell-integration`)".to_owned();
+    }
     let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
     format!(" (it was there before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
 }
@@ -359,7 +388,7 @@ pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
         let decided = answer.pane.as_ref().is_none_or(|pane| *pane == report.pane);
         if answer.outcome == WaitOutcome::Matched
             && report.latched
-            && report.kind != PredicateKind::Fail
+            && !matches!(report.kind, PredicateKind::Fail | PredicateKind::Command)
             && decided
             && let Some(line) = &report.line
             && !lines.contains(&line.as_str())
@@ -367,26 +396,34 @@ pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
             lines.push(line);
         }
     }
-    let exits: Vec<_> = exits(answer)
-        .map(|report| format!("{} {}", report.pane, output::ended(report.exit_status, report.exit_signal)))
-        .collect();
+    let ended = |report: &PredicateReport| match &report.command {
+        Some(command) => format!("{} {}", report.pane, plain::name(&command.summary())),
+        None => format!("{} {}", report.pane, output::ended(report.exit_status, report.exit_signal)),
+    };
+    let exits: Vec<_> = exits(answer).map(ended).collect();
     lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Returns the pane ends that met the wait: of the deciding pane, else of all.
+/// Returns the ends of processes and commands that met the wait: of the deciding pane, else of all.
 fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
     let is_matched = answer.outcome == WaitOutcome::Matched;
     answer.predicates.iter().filter(move |report| {
         let decided = answer.pane.is_none_or(|pane| pane == report.pane);
-        is_matched && decided && report.kind == PredicateKind::Exit && report.latched
+        let is_end = matches!(report.kind, PredicateKind::Exit | PredicateKind::Command);
+        is_matched && decided && is_end && report.latched
     })
 }
 
-/// Returns the exit status of the ended processes: the first that is not 0.
+/// Returns the exit status of the processes and commands that ended: the first that is not 0.
 fn propagated(answer: &WaitAnswer) -> u8 {
     let status = |report: &PredicateReport| {
-        output::exit_code(report.exit_status, report.exit_signal).unwrap_or_else(|| {
-            output::note(&format!("the exit status of {} is unknown", report.pane));
+        let (status, signal) = match &report.command {
+            Some(command) => (command.status, command.signal.as_ref().and_then(|signal| signal.parse().ok())),
+            None => (report.exit_status, report.exit_signal),
+        };
+        output::exit_code(status, signal).unwrap_or_else(|| {
+            let what = if report.command.is_some() { "the command in " } else { "" };
+            output::note(&format!("the exit status of {what}{} is unknown", report.pane));
             EXIT_ERROR
         })
     };
@@ -421,7 +458,7 @@ fn failure_reason(answer: &WaitAnswer) -> Option<String> {
                 .predicates
                 .iter()
                 .filter(|report| !report.latched && report.kind != PredicateKind::Fail)
-                .map(|report| describe(report) + &stands_before(report))
+                .map(|report| describe(report) + &remark(report))
                 .collect();
             let mut why = format!("timeout after {:.1} s; not met: {}", answer.duration_ms / 1000.0, open.join(", "));
             if let Some(screen) = answer.screen.as_deref().map(str::trim_end).filter(|screen| !screen.is_empty()) {

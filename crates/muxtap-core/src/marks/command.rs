@@ -133,6 +133,10 @@ impl KeptCommands {
         self.commands.iter()
     }
 
+    pub(super) fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
     pub(super) fn get(&self, number: u64) -> Option<&Command> {
         let at = self.position(number)?;
         self.commands.get(at)

@@ -154,6 +154,23 @@ impl CommandLog {
         self.command(running.number)
     }
 
+    /// Returns the number of the command that the innermost shell runs; if it runs none, that of the
+    /// next command.
+    pub fn awaited(&self) -> u64 {
+        let running = self.levels.last().and_then(|level| level.running.as_ref());
+        running.map_or_else(|| self.next_number(), |running| running.number)
+    }
+
+    /// Returns whether a shell has marked a prompt or a command.
+    pub fn is_marked(&self) -> bool {
+        !self.levels.is_empty() || self.commands.last_number() > 0
+    }
+
+    /// Returns the number of the next command.
+    pub fn next_number(&self) -> u64 {
+        self.commands.last_number() + 1
+    }
+
     /// Returns the directory that was reported last.
     pub fn directory(&self) -> Option<&Directory> {
         self.directory.as_deref()

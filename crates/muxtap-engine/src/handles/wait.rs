@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use muxtap_api::{Error, Result, Since, WaitAnswer, WaitMode, WaitRequest};
+use muxtap_api::{Error, Result, Since, StatusIs, WaitAnswer, WaitMode, WaitRequest};
 use muxtap_core::stream::patterns;
 
 use super::{Pane, RequestFuture, Server};
@@ -116,6 +116,30 @@ impl Wait {
     /// Waits until the bell rings.
     pub fn bell(mut self) -> Self {
         self.request.bell = true;
+        self
+    }
+
+    /// Waits until a command has ended: the one that runs; else the one that muxtap's last input
+    /// started; else the next. The pane's shell must mark its commands (`docs/commands.md`).
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let ended = pane.wait().command().await?;
+    /// let command = ended.predicates.into_iter().find_map(|predicate| predicate.command);
+    /// println!("{:?}", command.map(|command| (command.line, command.status)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn command(mut self) -> Self {
+        self.request.command = true;
+        self
+    }
+
+    /// Waits until a command has ended with a status that meets this condition, for example `!0`
+    /// ([`StatusIs`]). Commands that end otherwise are passed over.
+    pub fn status(mut self, status: StatusIs) -> Self {
+        self.request.status = Some(status);
         self
     }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use muxtap_api::Cursor;
+use muxtap_api::{CommandEnd, CommandInfo, CommandLineSource, Cursor};
 use muxtap_base::{clock, metrics};
 use muxtap_core::{
-    marks::{Change, Command, CommandLog, Moment},
+    marks::{Change, Command, CommandLog, End, LineSource, Moment},
     stream::{
         render,
         ring::{Chunk, Reading, Ring},
@@ -123,6 +123,11 @@ impl PaneState {
         changes.into_iter().map(|change| (placed(&change), change)).map(|(command, change)| (change, command)).collect()
     }
 
+    /// Places a command in the stream that may no longer be in the log.
+    pub(crate) fn place_command(&self, command: &Command) -> PaneCommand {
+        self.placed(&self.lock(), command)
+    }
+
     /// Returns the next output of a command from an offset on, up to a gap; `None` at its end.
     pub(crate) fn command_chunk(&self, command: &PaneCommand, from: u64) -> Option<Chunk> {
         let locked = self.lock();
@@ -152,9 +157,47 @@ impl LockedPane {
         self.output.commands.process_ended(end, exit);
     }
 
+    /// Returns the commands of the pane.
+    pub(crate) fn command_log(&self) -> &CommandLog {
+        &self.output.commands.log
+    }
+
     /// Returns whether commands changed since the changes were taken.
     pub(super) fn has_command_changes(&self) -> bool {
         self.output.commands.log.has_changes()
+    }
+}
+
+impl From<&PaneCommand> for CommandInfo {
+    fn from(placed: &PaneCommand) -> Self {
+        let PaneCommand { command, start, end } = placed;
+        let line = command.line.as_deref();
+        Self {
+            number: command.number,
+            parent: command.parent,
+            line: line.map(|line| line.text.clone()),
+            line_source: line.map(|line| match line.source {
+                LineSource::Shell => CommandLineSource::Shell,
+                LineSource::Screen => CommandLineSource::Screen,
+            }),
+            line_cut: line.is_some_and(|line| line.is_cut),
+            directory: command.directory.as_ref().map(|directory| directory.path.clone()),
+            started_ms: command.started_ms,
+            duration_ms: command.duration.map(|ran| u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)),
+            status: command.status,
+            signal: command.signal.clone(),
+            end: command.end.map(|end| match end {
+                End::Reported => CommandEnd::Reported,
+                End::Unreported => CommandEnd::Unreported,
+                End::ShellGone => CommandEnd::ShellGone,
+                End::ProcessEnded => CommandEnd::ProcessEnded,
+            }),
+            trusted: command.is_trusted,
+            output_start: *start,
+            output_end: *end,
+            bytes: end.offset.saturating_sub(start.offset),
+            whole: command.output.is_whole,
+        }
     }
 }
 

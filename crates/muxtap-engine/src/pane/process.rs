@@ -104,6 +104,10 @@ impl PaneState {
         first(&mut locked);
         locked.process.end(exit);
         locked.end_commands(exit);
+        {
+            let LockedPane { watchers, output, .. } = &mut *locked;
+            watchers.commands_changed(&output.commands.log);
+        }
         locked.rest_watchers();
         let _watchers = locked.watchers.pane_ended(exit);
         let memory = locked.memory_since(before);

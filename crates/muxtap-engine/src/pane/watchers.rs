@@ -8,6 +8,7 @@ use std::{
 
 use muxtap_api::Gap;
 use muxtap_core::{
+    marks::CommandLog,
     screen::Changes,
     stream::{echo::EchoFilter, text::TextSink},
 };
@@ -24,6 +25,8 @@ pub(crate) trait Watch: TextSink + Send {
     fn owner(&self) -> &str;
     /// Notifies that all of a chunk was fed.
     fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks);
+    /// Notifies that commands began or ended.
+    fn commands_changed(&mut self, log: &CommandLog);
     /// Notifies that the stream rests: some matches are certain only then.
     fn stream_rested(&mut self, echo: &EchoFilter);
     /// Notifies that the screen changed: in these rows, or anywhere. `end`: the stream's end at
@@ -62,6 +65,12 @@ impl Watchers {
     pub(super) fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) {
         for watcher in &mut self.list {
             watcher.end_of_chunk(echo, shell_marks);
+        }
+    }
+
+    pub(super) fn commands_changed(&mut self, log: &CommandLog) {
+        for watcher in &mut self.list {
+            watcher.commands_changed(log);
         }
     }
 

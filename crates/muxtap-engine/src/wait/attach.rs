@@ -2,14 +2,19 @@
 
 use std::{sync::Arc, time::Instant};
 
-use muxtap_api::{Result, Since};
+use muxtap_api::{PredicateKind, Result, Since};
 use muxtap_base::clock;
 use muxtap_core::stream::{
     matcher::{Hit, Matcher, Verdict},
     text::{Control, TextSink},
 };
 
-use super::{core::Core, starts_on_screen, watcher::Watcher};
+use super::{
+    awaited::{AwaitedCommand, Begin},
+    core::Core,
+    starts_on_screen,
+    watcher::Watcher,
+};
 
 use crate::{
     PaneState, Server,
@@ -97,10 +102,24 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
             };
         }
     }
-    let mut watcher = Watcher::new(core, at, watch_start.from, watch_start.signs);
+    let command = core.spec.index_of(PredicateKind::Command).map(|_| {
+        let requested = core.lock().panes.get(at).map_or(start.end, |on_pane| on_pane.request_offset);
+        let begin = match core.spec.since {
+            Since::Now | Since::Screen => Begin::Requested { requested, unanswered_input: None },
+            Since::Input => {
+                let answered = locked.last_match_end(AwaitedCommand::ANSWERED);
+                let input = start.origin.map(|(input, _)| answered.map_or(input, |answered| input.max(answered)));
+                Begin::Requested { requested, unanswered_input: input }
+            }
+            _ => Begin::At(watch_start.signs),
+        };
+        AwaitedCommand::new(locked.command_log(), begin, core.spec.status)
+    });
+    let mut watcher = Watcher::new(core, at, watch_start.from, watch_start.signs, command);
     let title = locked.metadata().title.clone();
     watcher.screen_changed(locked.screen(), None, end);
     watcher.title_changed(&title);
+    watcher.commands_changed(locked.command_log());
     if watch_start.first < end {
         // In chunks, to keep a matcher's window small.
         let mut from = watch_start.first;

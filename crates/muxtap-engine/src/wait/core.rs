@@ -9,7 +9,7 @@ use std::{
 };
 
 use muxtap_api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome};
-use muxtap_core::stream::matcher::Hit;
+use muxtap_core::{marks::Command, stream::matcher::Hit};
 use muxtap_tmux::Exit;
 use tokio::sync::OnceCell;
 
@@ -91,6 +91,8 @@ pub(super) struct Latch {
     pub(super) before: bool,
     /// The rule that found a prompt: `osc133` or `rule`.
     pub(super) how: Option<&'static str>,
+    /// The command that ended.
+    pub(super) command: Option<Box<Command>>,
 }
 
 impl Core {

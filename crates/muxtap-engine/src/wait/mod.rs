@@ -6,6 +6,7 @@
 //! only its result remains, for ten minutes, under the wait's id.
 
 mod attach;
+mod awaited;
 mod budget;
 mod core;
 mod driver;

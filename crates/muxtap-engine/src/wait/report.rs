@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-use muxtap_api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome};
+use muxtap_api::{CommandInfo, PredicateKind, PredicateReport, WaitAnswer, WaitOutcome};
 
 use super::{
+    awaited::{AwaitedCommand, UNMARKED},
     core::{Core, Latch, PaneProgress},
     earlier,
     result::{Matches, WaitResult},
@@ -47,13 +48,17 @@ impl Engine {
 /// Reports a wait's current state, with the matches to mark once the report is acknowledged.
 pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     let progress = core.lock();
-    let mut predicates = Vec::new();
+    let (mut predicates, mut commands) = (Vec::new(), Vec::new());
     for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
         for (index, (predicate, latch)) in core.spec.predicates.iter().zip(&on_pane.latches).enumerate() {
             let mut report = one(pane, predicate.kind, predicate.text.clone(), latch.as_ref());
             report.stands_before = on_pane.stands_before.get(index).cloned().flatten();
             if let Some(exit) = on_pane.ended.filter(|_| predicate.kind == PredicateKind::Exit) {
                 (report.exit_status, report.exit_signal) = (exit.status, exit.signal);
+            }
+            if predicate.kind == PredicateKind::Command {
+                let ended = latch.as_ref().and_then(|latch| latch.command.clone());
+                commands.push((predicates.len(), pane.clone(), ended));
             }
             predicates.push(report);
         }
@@ -73,7 +78,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     }
     let cursor = deciding.map(|(pane, on_pane)| (pane.clone(), last_end(on_pane)));
     let exit = deciding.and_then(|(_, on_pane)| on_pane.ended);
-    let answer = WaitAnswer {
+    let mut answer = WaitAnswer {
         id: core.id.clone(),
         outcome: end.map_or(WaitOutcome::Pending, |end| end.outcome),
         pane: deciding.map(|(pane, _)| pane.id()),
@@ -87,16 +92,30 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     };
     // A pane's lock is never taken while the wait's is held.
     drop(progress);
+    for (at, pane, ended) in commands {
+        let Some(report) = answer.predicates.get_mut(at) else { continue };
+        match ended {
+            Some(command) => report.command = Some(Box::new(CommandInfo::from(&pane.place_command(&command)))),
+            None if !pane.lock().command_log().is_marked() => report.how = Some(UNMARKED.to_owned()),
+            None => {}
+        }
+    }
     let cursor = cursor.map(|(pane, end)| end.map_or_else(|| pane.end_cursor(), |end| pane.cursor(end)));
     (WaitAnswer { cursor, ..answer }, answered)
 }
 
-/// Returns the patterns that matched on a pane, and where.
+/// Returns the patterns that matched on a pane, and where; a command that ended, too.
 fn matches(core: &Core, on_pane: &PaneProgress) -> Vec<(String, u64)> {
     let latched = core.spec.predicates.iter().zip(&on_pane.latches);
     latched
-        .filter(|(predicate, _)| predicate.kind == PredicateKind::Pattern)
-        .filter_map(|(predicate, latch)| Some((predicate.text.clone()?, latch.as_ref()?.end?)))
+        .filter_map(|(predicate, latch)| {
+            let latch = latch.as_ref()?;
+            match predicate.kind {
+                PredicateKind::Pattern => Some((predicate.text.clone()?, latch.end?)),
+                PredicateKind::Command => Some((AwaitedCommand::ANSWERED.to_owned(), latch.end?)),
+                _ => None,
+            }
+        })
         .collect()
 }
 
@@ -123,6 +142,7 @@ fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latc
         how: latch.how.map(str::to_owned),
         exit_status: None,
         exit_signal: None,
+        command: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Error, PredicateKind, Result, Since, WaitMode, WaitRequest};
+use muxtap_api::{Error, PredicateKind, Result, Since, StatusIs, WaitMode, WaitRequest};
 use muxtap_core::stream::patterns::{Limits, PatternSet, PatternSpec, TextPattern, compile_one, stays_within_line};
 
 use super::{
@@ -29,6 +29,8 @@ pub struct Spec {
     pub(super) timeout: Duration,
     pub(super) settle: Option<Duration>,
     pub(super) stable: Option<Duration>,
+    /// The status that a `command` predicate wants.
+    pub(super) status: Option<StatusIs>,
     /// The predicates, in the order of the answer. Those of kind `Pattern` come first, in the order
     /// of the set.
     pub(super) predicates: Vec<Predicate>,
@@ -44,7 +46,7 @@ pub struct Spec {
 #[derive(Clone)]
 pub struct Predicate {
     pub(super) kind: PredicateKind,
-    /// The text of the predicate's regex, if it has one.
+    /// The text of the predicate's regex, if it has one; the status that `command` wants.
     pub(super) text: Option<String>,
     /// The regex of a `screen`, `gone` or `title` predicate.
     pub(super) regex: Option<TextPattern>,
@@ -139,6 +141,10 @@ impl Spec {
                 predicates.push(plain(kind));
             }
         }
+        if request.command || request.status.is_some() {
+            let text = request.status.map(|status| status.to_string());
+            predicates.push(Predicate { text, ..plain(PredicateKind::Command) });
+        }
         if let Some(text) = &request.title {
             let compile = || compile_one("title", text, &bounds);
             let regex = known.one(Key::One(text.clone()), &mut compiled, compile)?;
@@ -146,12 +152,13 @@ impl Spec {
         }
         if predicates.is_empty() {
             return Err(Error::invalid(
-                "nothing to wait for: give at least one of patterns, screen, gone, stable_ms, exit, prompt, bell or \
-                 title",
+                "nothing to wait for: give at least one of patterns, screen, gone, stable_ms, exit, prompt, bell, \
+                 command, status or title",
             ));
         }
         let fail = request.fail.clone();
-        Ok(Self { mode: request.mode, since, requested_at, timeout, settle, stable, predicates, fail, set, compiled })
+        let (mode, status) = (request.mode, request.status);
+        Ok(Self { mode, since, requested_at, timeout, settle, stable, status, predicates, fail, set, compiled })
     }
 
     /// Returns the wait's size in bytes on this many panes, without compiled patterns and the

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muxtap_api::{Gap, PredicateKind};
 use muxtap_core::{
+    marks::CommandLog,
     screen::Changes,
     stream::{
         echo::{self, EchoFilter},
@@ -14,6 +15,7 @@ use muxtap_core::{
 use muxtap_tmux::Exit;
 
 use super::{
+    awaited::AwaitedCommand,
     budget::Built,
     core::{Core, Latch},
     on_screen,
@@ -35,6 +37,8 @@ pub struct Watcher {
     start: u64,
     wants_bell: bool,
     wants_prompt: bool,
+    /// The command whose end is awaited, if one is.
+    command: Option<AwaitedCommand>,
     /// The indices of the screen predicates that are not satisfied yet.
     open_screens: Vec<usize>,
     /// Whether rows changed while they could not be examined.
@@ -42,7 +46,13 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(core: &Arc<Core>, at: usize, from: Vec<u64>, start: u64) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        at: usize,
+        from: Vec<u64>,
+        start: u64,
+        command: Option<AwaitedCommand>,
+    ) -> Self {
         let has = |kind| core.spec.index_of(kind).is_some();
         Self {
             at,
@@ -52,6 +62,7 @@ impl Watcher {
             start,
             wants_bell: has(PredicateKind::Bell),
             wants_prompt: has(PredicateKind::Prompt),
+            command,
             open_screens: core.spec.screens().map(|(predicate, _)| predicate).collect(),
             screen_missed: false,
             core: core.clone(),
@@ -152,6 +163,24 @@ impl Watch for Watcher {
             if news {
                 self.core.wake.notify_one();
             }
+        }
+    }
+
+    /// Evaluates the command that is awaited.
+    fn commands_changed(&mut self, log: &CommandLog) {
+        let ended = self.command.as_mut().and_then(|awaited| awaited.ended(log));
+        if let Some(command) = ended {
+            self.command = None;
+            let end = command.output.end;
+            let latch = Latch {
+                offset: Some(command.output.start),
+                end,
+                line: command.line.as_ref().map(|line| line.text.clone()),
+                before: end.is_some_and(|end| self.is_before_request(end)),
+                command: Some(Box::new(command.clone())),
+                ..Latch::default()
+            };
+            self.core.latch_kind(self.at, PredicateKind::Command, latch);
         }
     }
 
