@@ -6,7 +6,7 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{AgentInfo, Cursor, Error, Gap, PaneInfo, Size};
+use super::{AgentInfo, CommandInfo, Cursor, Error, Gap, PaneInfo, Size};
 
 /// The kinds of events, by the word in an event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -16,6 +16,8 @@ pub enum EventKind {
     Output,
     /// A pane's screen changed.
     Screen,
+    /// A program in a pane reported progress.
+    Progress,
     /// A pane appeared.
     PaneOpened,
     /// A pane's process ended.
@@ -24,6 +26,14 @@ pub enum EventKind {
     Bell,
     /// A pane's title changed.
     Title,
+    /// A command began in a pane.
+    CommandStarted,
+    /// A command ended in a pane.
+    CommandFinished,
+    /// A pane's shell reported another directory.
+    Cwd,
+    /// A program in a pane showed a notification.
+    Notification,
     /// An agent's state in a pane changed.
     Agent,
     /// Sessions, windows or panes were created, closed, moved or renamed.
@@ -35,14 +45,21 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All kinds; the first two must be requested.
-    pub const ALL: [Self; 10] = [
+    /// How many of [`Self::ALL`], the first, are sent on request only.
+    pub const REQUESTED: usize = 3;
+    /// All kinds; the first [`Self::REQUESTED`] must be requested.
+    pub const ALL: [Self; 15] = [
         Self::Output,
         Self::Screen,
+        Self::Progress,
         Self::PaneOpened,
         Self::PaneExited,
         Self::Bell,
         Self::Title,
+        Self::CommandStarted,
+        Self::CommandFinished,
+        Self::Cwd,
+        Self::Notification,
         Self::Agent,
         Self::Topology,
         Self::Gap,
@@ -54,6 +71,11 @@ impl EventKind {
         match self {
             Self::Output => "output",
             Self::Screen => "screen",
+            Self::Progress => "progress",
+            Self::CommandStarted => "command-started",
+            Self::CommandFinished => "command-finished",
+            Self::Cwd => "cwd",
+            Self::Notification => "notification",
             Self::PaneOpened => "pane-opened",
             Self::PaneExited => "pane-exited",
             Self::Bell => "bell",
@@ -75,6 +97,22 @@ impl FromStr for EventKind {
             Error::invalid(format!("types: unknown event type {text:?}; expected one of {known}"))
         })
     }
+}
+
+/// The state of a program's progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgressState {
+    /// No progress is shown any more.
+    Ended,
+    /// The program makes progress.
+    Running,
+    /// The program failed.
+    Failed,
+    /// The program runs, and its progress is unknown.
+    Unknown,
+    /// The program is paused, or warns.
+    Paused,
 }
 
 /// One event of `GET /v1/events`, `GET /v1/stream` and `muxtap events`.
@@ -149,6 +187,49 @@ pub enum Event {
         /// The new title.
         title: String,
     },
+    /// A command began. Its marks say so (`GET /v1/panes/{pane}/commands`).
+    CommandStarted {
+        /// The pane.
+        pane: PaneId,
+        /// The command.
+        command: Box<CommandInfo>,
+    },
+    /// A command ended.
+    CommandFinished {
+        /// The pane.
+        pane: PaneId,
+        /// The command.
+        command: Box<CommandInfo>,
+    },
+    /// A pane's shell reported another directory.
+    Cwd {
+        /// The pane.
+        pane: PaneId,
+        /// The directory. Always a claim.
+        path: String,
+        /// The host, if the shell named one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
+    /// A program reported progress.
+    Progress {
+        /// The pane.
+        pane: PaneId,
+        /// The state.
+        state: ProgressState,
+        /// The percentage, from 0 to 100, if the program named one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        percent: Option<u8>,
+    },
+    /// A program showed a notification.
+    Notification {
+        /// The pane.
+        pane: PaneId,
+        /// The title; may be empty.
+        title: String,
+        /// The text; may be empty.
+        body: String,
+    },
     /// Sessions, windows or panes were created, closed, moved or renamed.
     Topology {
         /// The server's socket.
@@ -183,6 +264,11 @@ impl Event {
             Self::Bell { .. } => EventKind::Bell,
             Self::Title { .. } => EventKind::Title,
             Self::Agent(_) => EventKind::Agent,
+            Self::CommandStarted { .. } => EventKind::CommandStarted,
+            Self::CommandFinished { .. } => EventKind::CommandFinished,
+            Self::Cwd { .. } => EventKind::Cwd,
+            Self::Progress { .. } => EventKind::Progress,
+            Self::Notification { .. } => EventKind::Notification,
             Self::Topology { .. } => EventKind::Topology,
             Self::Gap { .. } => EventKind::Gap,
             Self::Server { .. } => EventKind::Server,

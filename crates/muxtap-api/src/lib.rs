@@ -27,7 +27,7 @@ pub use agents::*;
 pub use answers::*;
 pub use commands::*;
 pub use devices::*;
-pub use events::{Event, EventKind};
+pub use events::{Event, EventKind, ProgressState};
 pub use hosts::*;
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use operation::Operation;

@@ -247,7 +247,7 @@ impl Filter {
             return Err(Error::invalid("binary: only output of format raw comes in binary frames"));
         }
         let kinds = match types.as_slice() {
-            [] => EventKind::ALL.iter().skip(2).copied().collect(),
+            [] => EventKind::ALL.iter().skip(EventKind::REQUESTED).copied().collect(),
             types => types.iter().copied().collect(),
         };
         Ok(Self { patterns: panes.clone(), scopes, kinds, format: *format, screen: *screen })
@@ -558,7 +558,12 @@ impl Subscription {
             | Event::Bell { .. }
             | Event::Gap { .. }
             | Event::Output { .. }
-            | Event::Screen { .. } => return,
+            | Event::Screen { .. }
+            | Event::CommandStarted { .. }
+            | Event::CommandFinished { .. }
+            | Event::Cwd { .. }
+            | Event::Progress { .. }
+            | Event::Notification { .. } => return,
             Event::Title { pane, .. } => {
                 if !self.readers.values().any(|reader| reader.pane().id() == *pane) {
                     return;

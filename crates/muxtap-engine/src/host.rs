@@ -306,12 +306,10 @@ impl Host {
 
     /// Publishes what changed in a pane's commands.
     fn publish_commands(&self, pane: &PaneState) {
-        let Some(shared) = self.shared().filter(|shared| shared.command_events.receiver_count() > 0) else {
-            // A later receiver must not get them.
-            return pane.drop_command_changes();
-        };
-        let socket: Arc<Path> = self.socket.as_path().into();
+        // Taken even without a receiver: a later one must not get them.
         let changes = pane.take_command_changes().into_iter();
+        let Some(shared) = self.shared().filter(|shared| shared.command_events.receiver_count() > 0) else { return };
+        let socket: Arc<Path> = self.socket.as_path().into();
         for change in changes.filter_map(|(change, command)| CommandChange::of(change, command)) {
             let event = CommandEvent { socket: socket.clone(), pane: pane.id(), change };
             // The last receiver may have gone just now.

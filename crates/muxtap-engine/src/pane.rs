@@ -16,6 +16,7 @@ mod encoded_event;
 mod feed;
 mod input;
 mod metadata;
+mod noted;
 mod notifier;
 mod output;
 mod output_times;
@@ -58,6 +59,7 @@ pub use commands::PaneCommand;
 pub use encoded_event::EncodedEvent;
 pub(super) use input::Typing;
 pub(super) use metadata::{PaneMetadata, Resync};
+pub(super) use noted::Noted;
 pub(super) use notifier::{DirtyFlag, Notifier};
 pub(super) use places::of_until;
 pub(super) use published::Snapshot;
@@ -245,7 +247,8 @@ impl PaneState {
         let memory = locked.memory_since(before);
         let wrapper_exit = locked.take_wrapper_exit();
         let string_due = locked.output.watch_string();
-        let has_command_changes = locked.has_command_changes();
+        self.note_command_changes(&mut locked);
+        let has_command_changes = !locked.output.commands.pending.is_empty();
         self.notify_changed(locked);
         Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure, has_command_changes })
     }

@@ -5,8 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Error, EventKind, Result, SubscribeRequest};
+use muxtap_api::{CommandInfo, Error, EventKind, Result, SubscribeRequest};
 use muxtap_base::clock::now_ms;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -121,6 +122,12 @@ impl WatchOutput {
     }
 }
 
+/// Describes the command of an event.
+fn command(event: &Value) -> Option<String> {
+    let command = CommandInfo::deserialize(event.get("command")?).ok()?;
+    Some(command.summary())
+}
+
 fn text(output: &WatchOutput) -> String {
     if output.events.is_empty() {
         return "nothing happened; call watch again with resume".to_owned();
@@ -139,6 +146,14 @@ fn text(output: &WatchOutput) -> String {
                 Some(status) => writeln!(text, "{pane} ended with {status}"),
                 None => writeln!(text, "{pane} ended"),
             },
+            "command-started" => writeln!(text, "{pane} runs {}", command(event).unwrap_or_default()),
+            "command-finished" => writeln!(text, "{pane} ran {}", command(event).unwrap_or_default()),
+            "cwd" => writeln!(text, "{pane} is in {}", word("path")),
+            "progress" => match event.get("percent") {
+                Some(percent) => writeln!(text, "{pane} progress: {} {percent} %", word("state")),
+                None => writeln!(text, "{pane} progress: {}", word("state")),
+            },
+            "notification" => writeln!(text, "{pane} notifies: {} {}", word("title"), word("body")),
             kind if pane.is_empty() => writeln!(text, "{kind}"),
             kind => writeln!(text, "{pane}: {kind}"),
         };

@@ -14,7 +14,7 @@ use super::Filter;
 use crate::{
     PaneState, limits,
     pane::{
-        DirtyFlag, EncodedEvent, LockedPane, Notifier, PaneUse, Snapshot,
+        DirtyFlag, EncodedEvent, LockedPane, Noted, Notifier, PaneUse, Snapshot,
         event_cache::CachedOutput,
         frame::{Frame, FrameResult},
     },
@@ -37,6 +37,11 @@ pub(super) struct Reader {
     end_sent: bool,
     /// The offset of the last bell that was sent.
     bell: Option<u64>,
+    /// Begins and ends of commands between the place at which reading began and the end of the stream
+    /// at that time.
+    earlier: VecDeque<Noted>,
+    /// The number of the next change of the pane's marks.
+    next_noted: u64,
     /// The pane's state when all of its events had been sent.
     last_state: Option<Snapshot>,
     /// The frame that was sent last.
@@ -89,16 +94,19 @@ impl Reader {
         pane.event_cache.add_reader();
         pane.add_dirty_flag(&dirty_flag);
         let since = resume.map_or(since, |place| Since::At(place.cursor));
-        let (at, gap, bell) = {
+        let saw_end = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
+        let (at, gap, bell, earlier, next_noted) = {
             let locked = pane.lock();
             // A rejected cursor points beyond the end, so muxtap did not create it.
             let (at, gap) = pane.resolve_since(&locked, &since).unwrap_or((locked.ring().end(), None));
             // To a subscriber that resumes, a bell since then is new.
             let gap = gap.or(missing.map(|reason| Gap::new(reason, None)));
-            (at, gap, locked.shell_marks().bell.filter(|bell| resume.is_none() || *bell < at))
+            let bell = locked.shell_marks().bell.filter(|bell| resume.is_none() || *bell < at);
+            let resumes = resume.is_some() || at < locked.ring().end();
+            let earlier = if resumes { locked.noted_after(&pane, at, saw_end) } else { Vec::new() };
+            (at, gap, bell, earlier, locked.next_noted())
         };
-        let end_was_sent = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
-        let end_sent = end_was_sent && pane.snapshot().ended;
+        let end_sent = saw_end && pane.snapshot().ended;
         Self {
             pane,
             dirty_flag,
@@ -106,6 +114,8 @@ impl Reader {
             gap,
             end_sent,
             bell,
+            earlier: earlier.into(),
+            next_noted,
             last_state: None,
             frame: None,
             frame_point: None,
@@ -152,8 +162,12 @@ impl Reader {
             }
         }
         let later = self.read_screen(filter, snapshot, out);
-        if self.last_state != Some(snapshot) && self.read_output(filter, snapshot, out) {
-            return Next::Again;
+        if self.last_state != Some(snapshot) {
+            let is_more = self.read_output(filter, snapshot, out);
+            self.read_noted(filter, out);
+            if is_more {
+                return Next::Again;
+            }
         }
         self.last_state = Some(snapshot);
         if snapshot.ended && !self.end_sent {
@@ -223,6 +237,17 @@ impl Reader {
                 true
             }
         }
+    }
+
+    /// Sends what marks changed, up to the place at which the output was sent.
+    fn read_noted(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) {
+        let at = self.offset;
+        let count = self.earlier.partition_point(|earlier| earlier.offset <= at);
+        let noted: Vec<_> = self.earlier.drain(..count).collect();
+        let (latest, next) = self.pane.noted_changes(self.next_noted, at);
+        self.next_noted = next;
+        let wanted = noted.iter().chain(&latest).filter(|noted| filter.includes(noted.kind()));
+        out.extend(wanted.filter_map(|noted| Some(EncodedEvent::new(&noted.event(self.pane.id())?))));
     }
 
     fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {

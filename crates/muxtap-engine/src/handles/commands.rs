@@ -54,10 +54,11 @@ pub enum CommandChange {
 
 impl CommandChange {
     /// Makes an event of a change. `None` if its command is no longer kept.
-    pub(crate) fn of(change: Change, command: Option<PaneCommand>) -> Option<Self> {
+    pub(crate) fn of(change: Change, command: Option<Arc<PaneCommand>>) -> Option<Self> {
+        let command = command.map(|command| Box::new((*command).clone()));
         Some(match change {
-            Change::Started(_) => Self::Started(Box::new(command?)),
-            Change::Finished(_) => Self::Finished(Box::new(command?)),
+            Change::Started(_) => Self::Started(command?),
+            Change::Finished(_) => Self::Finished(command?),
             Change::Directory(directory) => Self::Directory(directory),
             Change::Progress(progress) => Self::Progress(progress),
             Change::Notification(notification) => Self::Notification(notification),

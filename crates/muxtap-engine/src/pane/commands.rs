@@ -1,6 +1,9 @@
 //! The commands of a pane, from the marks that its shells print (`docs/commands.md`).
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use muxtap_api::{CommandEnd, CommandInfo, CommandLineSource, Cursor};
 use muxtap_base::{clock, metrics};
@@ -14,7 +17,7 @@ use muxtap_core::{
 };
 use muxtap_tmux::Exit;
 
-use super::{LockedPane, PaneState};
+use super::{LockedPane, PaneState, noted::NotedChanges};
 
 /// The most raw bytes between a prompt and a command's output that are read as its line.
 const TYPED_BYTES: u64 = 64 * 1024;
@@ -30,6 +33,10 @@ pub(super) struct Commands {
     pub(super) log: CommandLog,
     /// The moment from which times are measured.
     began: Instant,
+    /// The latest changes, for subscribers.
+    pub(super) noted: NotedChanges,
+    /// The changes that the host has not taken.
+    pub(super) pending: Vec<(Change, Option<Arc<PaneCommand>>)>,
 }
 
 /// A command with its place in the pane's stream.
@@ -47,7 +54,7 @@ pub struct PaneCommand {
 
 impl Commands {
     pub(super) fn new() -> Self {
-        Self { log: CommandLog::default(), began: Instant::now() }
+        Self { log: CommandLog::default(), began: Instant::now(), noted: NotedChanges::default(), pending: Vec::new() }
     }
 
     fn now(&self) -> Moment {
@@ -103,24 +110,10 @@ impl PaneState {
         Some(self.placed(&locked, command))
     }
 
-    /// Drops the changes of commands: nothing receives them.
-    pub(crate) fn drop_command_changes(&self) {
-        self.lock().output.commands.log.take_changes();
-    }
-
     /// Takes the changes of commands since the last call, each with its command if that is still
     /// kept.
-    pub(crate) fn take_command_changes(&self) -> Vec<(Change, Option<PaneCommand>)> {
-        let mut locked = self.lock();
-        let changes = locked.output.commands.log.take_changes();
-        let placed = |change: &Change| match change {
-            Change::Started(number) | Change::Finished(number) => {
-                let command = locked.output.commands.log.command(*number)?;
-                Some(self.placed(&locked, command))
-            }
-            _ => None,
-        };
-        changes.into_iter().map(|change| (placed(&change), change)).map(|(command, change)| (change, command)).collect()
+    pub(crate) fn take_command_changes(&self) -> Vec<(Change, Option<Arc<PaneCommand>>)> {
+        std::mem::take(&mut self.lock().output.commands.pending)
     }
 
     /// Places a command in the stream that may no longer be in the log.
@@ -141,7 +134,7 @@ impl PaneState {
         (chunk.end > from).then_some(chunk)
     }
 
-    fn placed(&self, locked: &LockedPane, command: &Command) -> PaneCommand {
+    pub(super) fn placed(&self, locked: &LockedPane, command: &Command) -> PaneCommand {
         let ring = locked.ring();
         let mut command = command.clone();
         command.output.is_whole &= command.output.start >= ring.start();
@@ -162,7 +155,7 @@ impl LockedPane {
         &self.output.commands.log
     }
 
-    /// Returns whether commands changed since the changes were taken.
+    /// Returns whether marks caused changes that were not noted yet.
     pub(super) fn has_command_changes(&self) -> bool {
         self.output.commands.log.has_changes()
     }

@@ -55,6 +55,11 @@ impl EventCache {
         self.outputs().readers += 1;
     }
 
+    /// Returns whether anything reads the pane's events.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.outputs().readers > 0
+    }
+
     /// Counts one reader less. The cache is cleared with the last one.
     pub(crate) fn remove_reader(&self) {
         let mut outputs = self.outputs();

@@ -108,6 +108,7 @@ impl PaneState {
             let LockedPane { watchers, output, .. } = &mut *locked;
             watchers.commands_changed(&output.commands.log);
         }
+        self.note_command_changes(&mut locked);
         locked.rest_watchers();
         let _watchers = locked.watchers.pane_ended(exit);
         let memory = locked.memory_since(before);
