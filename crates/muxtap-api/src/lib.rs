@@ -3,6 +3,7 @@
 
 mod agents;
 mod answers;
+mod commands;
 #[doc(hidden)]
 pub mod decode;
 mod devices;
@@ -23,6 +24,7 @@ pub mod wire;
 
 pub use agents::*;
 pub use answers::*;
+pub use commands::*;
 pub use devices::*;
 pub use events::{Event, EventKind};
 pub use hosts::*;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use muxtap_api::Cursor;
+use muxtap_api::{CommandChoice, CommandEnd, CommandInfo, CommandLineSource, Cursor, SeenMarks};
 use muxtap_base::{clock, metrics};
 use muxtap_core::{
-    marks::{Change, Command, CommandLog, Moment},
+    marks::{Change, Command, CommandLog, End, LineSource, Moment, Seen},
     stream::{
         render,
         ring::{Chunk, Reading, Ring},
@@ -103,6 +103,27 @@ impl PaneState {
         Some(self.placed(&locked, command))
     }
 
+    /// Returns the commands, the earliest first, and the marks of shells that were seen.
+    pub(crate) fn marked_commands(&self) -> (Vec<PaneCommand>, SeenMarks) {
+        let locked = self.lock();
+        let commands = locked.output.commands.log.commands();
+        (commands.map(|command| self.placed(&locked, command)).collect(), locked.seen_marks())
+    }
+
+    /// Returns the command of a choice, if the pane has it.
+    pub(crate) fn chosen_command(&self, locked: &LockedPane, choice: CommandChoice) -> Option<PaneCommand> {
+        let log = &locked.output.commands.log;
+        let command = match choice {
+            CommandChoice::Number(number) => log.command(number),
+            CommandChoice::FromEnd(place) => {
+                let skipped = usize::try_from(place.checked_sub(1)?).ok()?;
+                log.commands().rev().nth(skipped)
+            }
+            CommandChoice::LastFailed => log.commands().rev().find(|command| has_failed(command)),
+        };
+        command.map(|command| self.placed(locked, command))
+    }
+
     /// Drops the changes of commands: nothing receives them.
     pub(crate) fn drop_command_changes(&self) {
         self.lock().output.commands.log.take_changes();
@@ -145,6 +166,11 @@ impl PaneState {
     }
 }
 
+/// Returns whether a command ended with a signal or a status other than 0.
+fn has_failed(command: &Command) -> bool {
+    command.end.is_some() && (command.signal.is_some() || command.status.is_some_and(|status| status != 0))
+}
+
 impl LockedPane {
     /// Ends all commands, because the pane's process ended.
     pub(super) fn end_commands(&mut self, exit: Exit) {
@@ -152,9 +178,58 @@ impl LockedPane {
         self.output.commands.process_ended(end, exit);
     }
 
+    /// Returns the best marks of shells that were seen.
+    pub(crate) fn seen_marks(&self) -> SeenMarks {
+        match self.output.commands.log.seen() {
+            Seen::Nothing => SeenMarks::None,
+            Seen::Claimed => SeenMarks::Claimed,
+            Seen::Trusted => SeenMarks::Trusted,
+        }
+    }
+
+    /// Returns the numbers of the first and the last command that is kept.
+    pub(crate) fn kept_commands(&self) -> Option<(u64, u64)> {
+        let mut numbers = self.output.commands.log.commands().map(|command| command.number);
+        let first = numbers.next()?;
+        Some((first, numbers.next_back().unwrap_or(first)))
+    }
+
     /// Returns whether commands changed since the changes were taken.
     pub(super) fn has_command_changes(&self) -> bool {
         self.output.commands.log.has_changes()
+    }
+}
+
+impl From<&PaneCommand> for CommandInfo {
+    fn from(placed: &PaneCommand) -> Self {
+        let PaneCommand { command, start, end } = placed;
+        let line = command.line.as_deref();
+        Self {
+            number: command.number,
+            parent: command.parent,
+            line: line.map(|line| line.text.clone()),
+            line_source: line.map(|line| match line.source {
+                LineSource::Shell => CommandLineSource::Shell,
+                LineSource::Screen => CommandLineSource::Screen,
+            }),
+            line_cut: line.is_some_and(|line| line.is_cut),
+            directory: command.directory.as_ref().map(|directory| directory.path.clone()),
+            started_ms: command.started_ms,
+            duration_ms: command.duration.map(|ran| u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)),
+            status: command.status,
+            signal: command.signal.clone(),
+            end: command.end.map(|end| match end {
+                End::Reported => CommandEnd::Reported,
+                End::Unreported => CommandEnd::Unreported,
+                End::ShellGone => CommandEnd::ShellGone,
+                End::ProcessEnded => CommandEnd::ProcessEnded,
+            }),
+            trusted: command.is_trusted,
+            output_start: *start,
+            output_end: *end,
+            bytes: end.offset.saturating_sub(start.offset),
+            whole: command.output.is_whole,
+        }
     }
 }
 
