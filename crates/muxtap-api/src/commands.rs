@@ -1,10 +1,12 @@
 //! Commands that ran in panes: the list and its entries.
 
+use std::str::FromStr;
+
 use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Cursor, Fields};
+use super::{Cursor, Error, Fields, Result};
 
 /// `GET /v1/panes/{pane}/commands`: lists the commands that ran in a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
@@ -22,6 +24,36 @@ pub struct CommandsRequest {
 }
 
 impl Fields for CommandsRequest {}
+
+/// Names a command of a pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandChoice {
+    /// The command with this number.
+    Number(u64),
+    /// The command at this place from the end of the list: 1 is the last one.
+    FromEnd(u64),
+    /// The last command that ended with a signal or a status other than 0.
+    LastFailed,
+}
+
+impl FromStr for CommandChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let number = |digits: &str| digits.parse().ok().filter(|number| *number > 0);
+        let choice = match text.strip_prefix('-') {
+            _ if text == "last-failed" => Some(Self::LastFailed),
+            Some(digits) => number(digits).map(Self::FromEnd),
+            None => number(text).map(Self::Number),
+        };
+        choice.ok_or_else(|| {
+            let shown: String = text.chars().take(80).collect();
+            Error::invalid(format!(
+                "command: `{shown}`; expected a number of `muxtap commands`, -1 (the last one) or last-failed"
+            ))
+        })
+    }
+}
 
 /// A command that ran, or runs, in a pane, as its shell's marks report it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -119,7 +151,7 @@ pub enum CommandEnd {
 /// The marks that the shells of a pane have printed since muxtap follows the pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ShellMarks {
+pub enum SeenMarks {
     /// None. `muxtap shell-integration` switches them on.
     #[default]
     None,
@@ -135,7 +167,23 @@ pub struct CommandsAnswer {
     /// The pane.
     pub pane: PaneId,
     /// The marks that its shells have printed since muxtap follows the pane.
-    pub marks: ShellMarks,
+    pub marks: SeenMarks,
     /// The commands, the earliest first.
     pub commands: Vec<CommandInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_named_by_its_number_from_the_end_or_by_its_failure() {
+        let choice = |text: &str| text.parse::<CommandChoice>().ok();
+        assert_eq!(choice("7"), Some(CommandChoice::Number(7)));
+        assert_eq!(choice("-1"), Some(CommandChoice::FromEnd(1)));
+        assert_eq!(choice("last-failed"), Some(CommandChoice::LastFailed));
+        for wrong in ["", "0", "-0", "-", "--1", "1.5", "last", "-last-failed"] {
+            assert_eq!(choice(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -35,6 +35,18 @@ pub struct Moment {
     pub monotonic: Duration,
 }
 
+/// The marks of shells that were seen in a pane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seen {
+    /// None.
+    #[default]
+    Nothing,
+    /// Marks without a nonce of muxtap's: any program may have printed them.
+    Claimed,
+    /// Marks with a nonce of muxtap's.
+    Trusted,
+}
+
 /// The kinds of marks that may begin and end a command, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sources(u8);
@@ -118,6 +130,7 @@ pub struct CommandLog {
     directory_run: u64,
     joiner: Joiner,
     changes: Changes,
+    seen: Seen,
     /// Claimed commands that began and whose line the shell did not report.
     lineless: Vec<u64>,
     last_ended: Option<Ended>,
@@ -161,14 +174,14 @@ impl CommandLog {
         running.map_or_else(|| self.next_number(), |running| running.number)
     }
 
-    /// Returns whether a shell has marked a prompt or a command.
-    pub fn is_marked(&self) -> bool {
-        !self.levels.is_empty() || self.commands.last_number() > 0
-    }
-
     /// Returns the number of the next command.
     pub fn next_number(&self) -> u64 {
         self.commands.last_number() + 1
+    }
+
+    /// Returns the best marks of shells that were seen so far.
+    pub fn seen(&self) -> Seen {
+        self.seen
     }
 
     /// Returns the directory that was reported last.
@@ -351,6 +364,7 @@ impl CommandLog {
 
     fn shell(&mut self, at: At, mark: ShellMark) {
         let is_trusted = mark.nonce.is_some_and(|nonce| self.nonces.contains(&nonce));
+        self.seen = self.seen.max(if is_trusted { Seen::Trusted } else { Seen::Claimed });
         let at = At { is_trusted, source: Sources::of(mark.family, is_trusted), ..at };
         let aid = mark.aid.as_deref();
         match mark.step {
@@ -625,6 +639,9 @@ impl CommandLog {
     }
 
     fn context_started(&mut self, at: At, context: ContextStart) {
+        if matches!(context.kind, ContextKind::Command | ContextKind::Shell) {
+            self.seen = self.seen.max(Seen::Claimed);
+        }
         if context.kind == ContextKind::Command {
             if self.joins_trusted(at, Some(&context.id)) {
                 return;

@@ -19,7 +19,7 @@ use crate::stream::text::Mark;
 pub use changes::Change;
 pub use command::{COMMAND_TEXT_BYTES, COMMANDS, Command, End, Output};
 pub use context::{ContextEnd, ContextKind, ContextStart};
-pub use log::{CommandLog, LEVELS, Moment};
+pub use log::{CommandLog, LEVELS, Moment, Seen};
 pub use notification::{Notification, NotificationPart, NotificationPiece};
 pub use shell::{Family, ShellMark, Step};
 

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{CommandEnd, CommandInfo, CommandLineSource, Cursor};
+use muxtap_api::{CommandChoice, CommandEnd, CommandInfo, CommandLineSource, Cursor, SeenMarks};
 use muxtap_base::{clock, metrics};
 use muxtap_core::{
-    marks::{Change, Command, CommandLog, End, LineSource, Moment},
+    marks::{Change, Command, CommandLog, End, LineSource, Moment, Seen},
     stream::{
         render,
         ring::{Chunk, Reading, Ring},
@@ -110,6 +110,27 @@ impl PaneState {
         Some(self.placed(&locked, command))
     }
 
+    /// Returns the commands, the earliest first, and the marks of shells that were seen.
+    pub(crate) fn marked_commands(&self) -> (Vec<PaneCommand>, SeenMarks) {
+        let locked = self.lock();
+        let commands = locked.output.commands.log.commands();
+        (commands.map(|command| self.placed(&locked, command)).collect(), locked.seen_marks())
+    }
+
+    /// Returns the command of a choice, if the pane has it.
+    pub(crate) fn chosen_command(&self, locked: &LockedPane, choice: CommandChoice) -> Option<PaneCommand> {
+        let log = &locked.output.commands.log;
+        let command = match choice {
+            CommandChoice::Number(number) => log.command(number),
+            CommandChoice::FromEnd(place) => {
+                let skipped = usize::try_from(place.checked_sub(1)?).ok()?;
+                log.commands().rev().nth(skipped)
+            }
+            CommandChoice::LastFailed => log.commands().rev().find(|command| has_failed(command)),
+        };
+        command.map(|command| self.placed(locked, command))
+    }
+
     /// Takes the changes of commands since the last call, each with its command if that is still
     /// kept.
     pub(crate) fn take_command_changes(&self) -> Vec<(Change, Option<Arc<PaneCommand>>)> {
@@ -143,6 +164,11 @@ impl PaneState {
     }
 }
 
+/// Returns whether a command ended with a signal or a status other than 0.
+fn has_failed(command: &Command) -> bool {
+    command.end.is_some() && (command.signal.is_some() || command.status.is_some_and(|status| status != 0))
+}
+
 impl LockedPane {
     /// Ends all commands, because the pane's process ended.
     pub(super) fn end_commands(&mut self, exit: Exit) {
@@ -153,6 +179,22 @@ impl LockedPane {
     /// Returns the commands of the pane.
     pub(crate) fn command_log(&self) -> &CommandLog {
         &self.output.commands.log
+    }
+
+    /// Returns the best marks of shells that were seen.
+    pub(crate) fn seen_marks(&self) -> SeenMarks {
+        match self.output.commands.log.seen() {
+            Seen::Nothing => SeenMarks::None,
+            Seen::Claimed => SeenMarks::Claimed,
+            Seen::Trusted => SeenMarks::Trusted,
+        }
+    }
+
+    /// Returns the numbers of the first and the last command that is kept.
+    pub(crate) fn kept_commands(&self) -> Option<(u64, u64)> {
+        let mut numbers = self.output.commands.log.commands().map(|command| command.number);
+        let first = numbers.next()?;
+        Some((first, numbers.next_back().unwrap_or(first)))
     }
 
     /// Returns whether marks caused changes that were not noted yet.
