@@ -53,6 +53,7 @@ mod judges;
 mod library;
 mod lifecycle;
 mod many_panes;
+mod marked;
 mod mcp;
 mod mcp_clients;
 mod mcp_tasks;

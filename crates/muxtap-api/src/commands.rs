@@ -103,6 +103,11 @@ pub struct CommandInfo {
 }
 
 impl CommandInfo {
+    /// Returns the command's line with a colon before it; empty if the line is unknown.
+    pub fn colon_line(&self) -> String {
+        self.line.as_ref().map(|line| format!(": {line}")).unwrap_or_default()
+    }
+
     /// Describes how the command ended, in one line, with its line: `status 0 after 1.5 s: make`. The
     /// line is as the shell or the screen gave it.
     pub fn summary(&self) -> String {
@@ -114,8 +119,7 @@ impl CommandInfo {
         };
         let after =
             self.duration_ms.map(|ms| format!(" after {}.{} s", ms / 1000, ms % 1000 / 100)).unwrap_or_default();
-        let line = self.line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
-        format!("{end}{after}{line}")
+        format!("{end}{after}{}", self.colon_line())
     }
 
     /// Returns whether the command ended with a signal or a status other than 0.
@@ -148,7 +152,7 @@ pub enum CommandEnd {
     ProcessEnded,
 }
 
-/// The marks that the shells of a pane have printed since muxtap follows the pane.
+/// The marks that the shells of a pane have printed since muxtap began to follow the pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeenMarks {
@@ -166,7 +170,7 @@ pub enum SeenMarks {
 pub struct CommandsAnswer {
     /// The pane.
     pub pane: PaneId,
-    /// The marks that its shells have printed since muxtap follows the pane.
+    /// The marks that its shells have printed since muxtap began to follow the pane.
     pub marks: SeenMarks,
     /// The commands, the earliest first.
     pub commands: Vec<CommandInfo>,

@@ -45,6 +45,9 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// The kinds that marks of shells and programs cause.
+    pub const OF_MARKS: [Self; 5] =
+        [Self::CommandStarted, Self::CommandFinished, Self::Cwd, Self::Progress, Self::Notification];
     /// How many of [`Self::ALL`], the first, are sent on request only.
     pub const REQUESTED: usize = 3;
     /// All kinds; the first [`Self::REQUESTED`] must be requested.
@@ -187,11 +190,11 @@ pub enum Event {
         /// The new title.
         title: String,
     },
-    /// A command began. Its marks say so (`GET /v1/panes/{pane}/commands`).
+    /// A command began, according to the shell's marks (`GET /v1/panes/{pane}/commands`).
     CommandStarted {
         /// The pane.
         pane: PaneId,
-        /// The command.
+        /// The command as it is when the event is made: a short one may have ended already.
         command: Box<CommandInfo>,
     },
     /// A command ended.

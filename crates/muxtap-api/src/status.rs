@@ -6,7 +6,7 @@ use muxtap_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A condition on an exit status: equal to a number (`0`) or not (`!0`). The text form is also the
-/// JSON form; a plain number is understood, too.
+/// JSON form; a plain number is accepted, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusIs {
     status: i32,
@@ -15,7 +15,7 @@ pub struct StatusIs {
 
 impl StatusIs {
     /// Returns whether a command that ended this way meets the condition. A command that a signal
-    /// ended has no status, so it only meets `!N`; an unknown status meets nothing.
+    /// ended has no status, so it meets only `!N`; an unknown status meets nothing.
     pub fn is_met(self, status: Option<i32>, signal: Option<&str>) -> bool {
         match status {
             Some(status) => (status == self.status) != self.is_negated,

@@ -253,6 +253,11 @@ impl Filter {
         Ok(Self { patterns: panes.clone(), scopes, kinds, format: *format, screen: *screen })
     }
 
+    /// Returns whether a kind of event that marks cause is included.
+    fn includes_marks(&self) -> bool {
+        EventKind::OF_MARKS.iter().any(|kind| self.includes(*kind))
+    }
+
     fn includes(&self, kind: EventKind) -> bool {
         self.kinds.contains(&kind)
     }
@@ -338,7 +343,7 @@ impl Subscription {
         // Commands may set the title and reset the screen.
         let in_use = [EventKind::Title, EventKind::Screen].into_iter().any(|kind| self.filter.includes(kind));
         let in_use = in_use.then(|| self.server.host.use_values(&pane));
-        let mut reader = Reader::new(pane, &self.notifier, self.last_number, start);
+        let mut reader = Reader::new(pane, &self.notifier, self.last_number, start, self.filter.includes_marks());
         reader.in_use = in_use;
         if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
             // A subscriber that receives only row numbers has already seen the screen.

@@ -247,8 +247,7 @@ impl PaneState {
         let memory = locked.memory_since(before);
         let wrapper_exit = locked.take_wrapper_exit();
         let string_due = locked.output.watch_string();
-        self.note_command_changes(&mut locked);
-        let has_command_changes = !locked.output.commands.pending.is_empty();
+        let has_command_changes = locked.has_command_changes();
         self.notify_changed(locked);
         Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure, has_command_changes })
     }
@@ -271,6 +270,7 @@ impl PaneState {
 
     /// Notifies all followers of the pane, after releasing the lock.
     fn notify_changed(&self, mut locked: MutexGuard<'_, LockedPane>) {
+        self.note_command_changes(&mut locked);
         self.published.publish(&locked);
         locked.watchers.set_dirty_flags();
         self.wake_readers(locked);

@@ -195,7 +195,7 @@ pub struct Wait {
     /// The bell rang
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bell: bool,
-    /// A command ended: the one that runs, or the next (needs a shell that marks its commands)
+    /// A command ended: the one that runs, else the one you last typed, else the next (the shell must mark commands)
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub command: bool,
     /// A command ended with this status, or (!0) any other

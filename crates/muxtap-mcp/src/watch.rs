@@ -122,10 +122,9 @@ impl WatchOutput {
     }
 }
 
-/// Describes the command of an event.
-fn command(event: &Value) -> Option<String> {
-    let command = CommandInfo::deserialize(event.get("command")?).ok()?;
-    Some(command.summary())
+/// Returns the command of an event.
+fn command(event: &Value) -> Option<CommandInfo> {
+    CommandInfo::deserialize(event.get("command")?).ok()
 }
 
 fn text(output: &WatchOutput) -> String {
@@ -146,8 +145,12 @@ fn text(output: &WatchOutput) -> String {
                 Some(status) => writeln!(text, "{pane} ended with {status}"),
                 None => writeln!(text, "{pane} ended"),
             },
-            "command-started" => writeln!(text, "{pane} runs {}", command(event).unwrap_or_default()),
-            "command-finished" => writeln!(text, "{pane} ran {}", command(event).unwrap_or_default()),
+            "command-started" => {
+                writeln!(text, "{pane} started{}", command(event).map(|ran| ran.colon_line()).unwrap_or_default())
+            }
+            "command-finished" => {
+                writeln!(text, "{pane} finished with {}", command(event).map(|ran| ran.summary()).unwrap_or_default())
+            }
             "cwd" => writeln!(text, "{pane} is in {}", word("path")),
             "progress" => match event.get("percent") {
                 Some(percent) => writeln!(text, "{pane} progress: {} {percent} %", word("state")),

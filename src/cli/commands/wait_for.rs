@@ -11,6 +11,7 @@ use std::{
 
 use clap::{ArgGroup, Args};
 use muxtap_base::{nonce, plain};
+use signal_hook::low_level;
 
 use super::{Caller, Outcome, duration, output, since};
 use crate::{
@@ -418,7 +419,7 @@ fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
 fn propagated(answer: &WaitAnswer) -> u8 {
     let status = |report: &PredicateReport| {
         let (status, signal) = match &report.command {
-            Some(command) => (command.status, command.signal.as_ref().and_then(|signal| signal.parse().ok())),
+            Some(command) => (command.status, command.signal.as_deref().and_then(signal_number)),
             None => (report.exit_status, report.exit_signal),
         };
         output::exit_code(status, signal).unwrap_or_else(|| {
@@ -428,6 +429,16 @@ fn propagated(answer: &WaitAnswer) -> u8 {
         })
     };
     exits(answer).map(status).find(|status| *status != 0).unwrap_or(0)
+}
+
+/// Returns the number of a signal that a shell names: `9`, `KILL` or `SIGKILL`.
+fn signal_number(name: &str) -> Option<i32> {
+    let is_named = |signal: &i32| {
+        let known = low_level::signal_name(*signal);
+        known.is_some_and(|known| known == name || known.strip_prefix("SIG") == Some(name))
+    };
+    let mut signals = 1..=64;
+    name.parse().ok().filter(|signal| signals.contains(signal)).or_else(|| signals.find(is_named))
 }
 
 /// Returns the name of how a wait ended, as in JSON.

@@ -38,6 +38,9 @@ pub struct Command {
     pub is_trusted: bool,
     /// Where its output is in the pane's stream.
     pub output: Output,
+    /// The offset after the mark that ended it, or at which its process ended; `None` while it runs.
+    /// This is the place of the command's end in the stream: its output may end before.
+    pub ended_at: Option<u64>,
     /// The offsets between the end of the prompt and the begin of the output: what was typed.
     pub(super) typed: Option<Range<u64>>,
     pub(super) began: Duration,
@@ -131,6 +134,10 @@ pub(super) struct KeptCommands {
 impl KeptCommands {
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Command> + ExactSizeIterator {
         self.commands.iter()
+    }
+
+    pub(super) fn from(&self, number: u64) -> impl DoubleEndedIterator<Item = &Command> {
+        self.commands.range(self.commands.partition_point(|command| command.number < number)..)
     }
 
     pub(super) fn last_number(&self) -> u64 {

@@ -134,6 +134,8 @@ pub struct CommandLog {
     /// Claimed commands that began and whose line the shell did not report.
     lineless: Vec<u64>,
     last_ended: Option<Ended>,
+    /// Whether a command that had ended got a status or signal since the changes were taken.
+    is_completed: bool,
     /// The offset at which the current run of marks began, and its end.
     run: u64,
     run_end: Option<u64>,
@@ -168,10 +170,22 @@ impl CommandLog {
     }
 
     /// Returns the number of the command that the innermost shell runs; if it runs none, that of the
-    /// next command.
+    /// next command. While a trusted shell is there, only trusted shells count (K3).
     pub fn awaited(&self) -> u64 {
-        let running = self.levels.last().and_then(|level| level.running.as_ref());
+        let innermost = self.top_trusted(|_| true).or_else(|| self.levels.len().checked_sub(1));
+        let running = innermost.and_then(|index| self.running_at(index));
         running.map_or_else(|| self.next_number(), |running| running.number)
+    }
+
+    /// Returns whether a wait may be for this command: a claimed one only while no trusted shell is
+    /// there (K3).
+    pub fn is_awaitable(&self, command: &Command) -> bool {
+        command.is_trusted || self.top_trusted(|_| true).is_none()
+    }
+
+    /// Returns the commands from a number on, the earliest first.
+    pub fn commands_from(&self, number: u64) -> impl DoubleEndedIterator<Item = &Command> {
+        self.commands.from(number)
     }
 
     /// Returns the number of the next command.
@@ -196,13 +210,14 @@ impl CommandLog {
 
     /// Returns whether there are changes to take.
     pub fn has_changes(&self) -> bool {
-        !self.changes.is_empty()
+        !self.changes.is_empty() || self.is_completed
     }
 
     /// Takes the changes since the last call. Of directories and progress without another change
     /// between, only the last is kept. Of very many changes, only the latest are kept, and those of
     /// trusted commands before all others.
     pub fn take_changes(&mut self) -> Vec<Change> {
+        self.is_completed = false;
         self.changes.take()
     }
 
@@ -547,6 +562,7 @@ impl CommandLog {
             end: None,
             is_trusted: at.is_trusted,
             output: Output { start: at.end, end: None, is_whole: true },
+            ended_at: None,
             typed,
             began: at.now.monotonic,
         };
@@ -614,6 +630,7 @@ impl CommandLog {
         else {
             return;
         };
+        self.is_completed = true;
         self.commands.change(ended.number, |command| {
             if !command.is_trusted || at.is_trusted {
                 command.status = command.status.or(status);
@@ -632,6 +649,7 @@ impl CommandLog {
             command.signal = signal.or(command.signal.take());
             command.duration = Some(at.now.monotonic.saturating_sub(command.began));
             command.output.end = Some(claimed.unwrap_or(at.start).max(command.output.start));
+            command.ended_at = Some(at.end);
         });
         self.last_ended = Some(Ended { number: running.number, sources: running.sources, run: self.run });
         let is_trusted = self.commands.ended(running.number);

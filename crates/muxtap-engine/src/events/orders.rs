@@ -38,7 +38,7 @@ impl Follower {
     fn new(pane: &Arc<PaneState>) -> Self {
         let notifier = Arc::new(Notifier::default());
         let start = StartPoint { since: Since::Start, ..StartPoint::default() };
-        let reader = Reader::new(pane.clone(), &notifier, 7, start);
+        let reader = Reader::new(pane.clone(), &notifier, 7, start, false);
         let types = vec![EventKind::Output, EventKind::Gap, EventKind::PaneExited];
         Self {
             notifier,

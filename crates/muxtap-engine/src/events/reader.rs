@@ -88,7 +88,15 @@ enum Read {
 
 impl Reader {
     /// Begins to read a pane.
-    pub(super) fn new(pane: Arc<PaneState>, notifier: &Arc<Notifier>, number: u32, start: StartPoint) -> Self {
+    ///
+    /// `commands`: the subscriber gets events of commands.
+    pub(super) fn new(
+        pane: Arc<PaneState>,
+        notifier: &Arc<Notifier>,
+        number: u32,
+        start: StartPoint,
+        commands: bool,
+    ) -> Self {
         let StartPoint { since, place: resume, missing } = start;
         let dirty_flag = DirtyFlag::new(notifier, number);
         pane.event_cache.add_reader();
@@ -102,8 +110,13 @@ impl Reader {
             // To a subscriber that resumes, a bell since then is new.
             let gap = gap.or(missing.map(|reason| Gap::new(reason, None)));
             let bell = locked.shell_marks().bell.filter(|bell| resume.is_none() || *bell < at);
-            let resumes = resume.is_some() || at < locked.ring().end();
-            let earlier = if resumes { locked.noted_after(&pane, at, saw_end) } else { Vec::new() };
+            let earlier = if commands && (resume.is_some() || at < locked.ring().end()) {
+                // The output from there may no longer be kept, the commands may.
+                let place = resume.map(|place| place.cursor).filter(|cursor| cursor.epoch == pane.epoch());
+                locked.noted_after(&pane, place.map_or(at, |cursor| cursor.offset.min(at)), saw_end)
+            } else {
+                Vec::new()
+            };
             (at, gap, bell, earlier, locked.next_noted())
         };
         let end_sent = saw_end && pane.snapshot().ended;
@@ -239,15 +252,24 @@ impl Reader {
         }
     }
 
-    /// Sends what marks changed, up to the place at which the output was sent.
+    /// Sends the changes that marks caused, up to the place at which the output was sent.
     fn read_noted(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) {
-        let at = self.offset;
+        if !filter.includes_marks() {
+            return;
+        }
+        let (at, pane) = (self.offset, self.pane.id());
+        let mut send = |noted: &Noted| {
+            if filter.includes(noted.kind())
+                && let Some(event) = noted.event(pane)
+            {
+                out.push_back(EncodedEvent::new(&event));
+            }
+        };
         let count = self.earlier.partition_point(|earlier| earlier.offset <= at);
-        let noted: Vec<_> = self.earlier.drain(..count).collect();
+        self.earlier.drain(..count).for_each(|earlier| send(&earlier));
         let (latest, next) = self.pane.noted_changes(self.next_noted, at);
         self.next_noted = next;
-        let wanted = noted.iter().chain(&latest).filter(|noted| filter.includes(noted.kind()));
-        out.extend(wanted.filter_map(|noted| Some(EncodedEvent::new(&noted.event(self.pane.id())?))));
+        latest.iter().for_each(|noted| send(noted));
     }
 
     fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {
@@ -332,6 +354,9 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.pane.event_cache.remove_reader();
+        if !self.pane.event_cache.has_readers() {
+            self.pane.drop_noted();
+        }
     }
 }
 

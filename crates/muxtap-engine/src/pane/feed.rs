@@ -28,9 +28,6 @@ impl LockedPane {
         }
         output.end_command_line(input.run_nonce());
         watchers.end_of_chunk(&output.echo, &output.shell_marks);
-        if output.commands.log.has_changes() {
-            watchers.commands_changed(&output.commands.log);
-        }
         // Patterns before the changed rows: a caller that waits for a pattern does not wait for those.
         watchers.agent_signals.screen_changed(changes.as_ref());
         if changes.is_some() {

@@ -104,12 +104,8 @@ impl PaneState {
         first(&mut locked);
         locked.process.end(exit);
         locked.end_commands(exit);
-        {
-            let LockedPane { watchers, output, .. } = &mut *locked;
-            watchers.commands_changed(&output.commands.log);
-        }
-        self.note_command_changes(&mut locked);
         locked.rest_watchers();
+        self.note_command_changes(&mut locked);
         let _watchers = locked.watchers.pane_ended(exit);
         let memory = locked.memory_since(before);
         self.notify_changed(locked);

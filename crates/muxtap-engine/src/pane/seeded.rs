@@ -100,8 +100,7 @@ impl PaneState {
         let memory = locked.memory_since(before);
         let wrapper_exit = locked.take_wrapper_exit();
         let string_due = locked.output.watch_string();
-        self.note_command_changes(&mut locked);
-        let has_command_changes = !locked.output.commands.pending.is_empty();
+        let has_command_changes = locked.has_command_changes();
         self.notify_changed(locked);
         // The seed has reconciled the screen.
         Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false, has_command_changes })

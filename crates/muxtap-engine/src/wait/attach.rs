@@ -103,7 +103,7 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
         }
     }
     let command = core.spec.index_of(PredicateKind::Command).map(|_| {
-        let requested = core.lock().panes.get(at).map_or(start.end, |on_pane| on_pane.request_offset);
+        let requested = start.end;
         let begin = match core.spec.since {
             Since::Now | Since::Screen => Begin::Requested { requested, unanswered_input: None },
             Since::Input => {
@@ -119,7 +119,6 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     let title = locked.metadata().title.clone();
     watcher.screen_changed(locked.screen(), None, end);
     watcher.title_changed(&title);
-    watcher.commands_changed(locked.command_log());
     if watch_start.first < end {
         // In chunks, to keep a matcher's window small.
         let mut from = watch_start.first;
@@ -132,11 +131,15 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     } else if !core.is_over() {
         watcher.end_of_chunk(locked.echo(), locked.shell_marks());
     }
+    // After the text, so that a `fail` pattern in a command's output precedes the command's end.
+    if locked.exit().is_some() {
+        watcher.stream_rested(locked.echo());
+    }
+    watcher.commands_changed(locked.command_log());
     if core.is_over() {
         return Ok(());
     }
     if let Some(exit) = locked.exit() {
-        watcher.stream_rested(locked.echo());
         if let Some(gap) = locked.ring().gap_at(end) {
             watcher.record_gap(gap);
         }

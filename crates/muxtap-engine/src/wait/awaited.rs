@@ -1,18 +1,24 @@
 //! The command whose end a wait awaits (`docs/commands.md`).
 
+use std::cmp::Reverse;
+
 use muxtap_api::StatusIs;
 use muxtap_core::marks::{Command, CommandLog};
 
-/// The `how` of a report of a command that did not end in a pane without marks.
+/// The `how` of a report of a command that did not end in a pane whose shell marks no commands.
 pub(super) const UNMARKED: &str = "unmarked";
 
 /// Where a wait for a command begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Begin {
-    /// At the request, which found this end of the stream. A command that muxtap's last input
-    /// started and that no wait has answered yet counts, although it ended before: `unanswered_input`
-    /// is the offset of that input.
-    Requested { requested: u64, unanswered_input: Option<u64> },
+    /// At the request; `requested` is the stream's end at that time.
+    Requested {
+        requested: u64,
+        /// The offset of muxtap's last input, or of the end of the last command that a wait returned,
+        /// whichever is later. A command that began after it counts, although it ended before the
+        /// request.
+        unanswered_input: Option<u64>,
+    },
     /// At an offset that the caller named: the first command that ended after it.
     At(u64),
 }
@@ -30,21 +36,23 @@ impl AwaitedCommand {
     /// text.
     pub(super) const ANSWERED: &str = "(?command)";
 
-    /// Chooses the command: the one that runs in the innermost shell; else the one that the last
-    /// input started; else the next. What happened after the request counts as if it came now.
+    /// Chooses the command: the one that runs in the innermost shell; else the last one, if muxtap's
+    /// last input started it; else the next. A command that ended since the request ran at the
+    /// request.
     pub(super) fn new(log: &CommandLog, begin: Begin, status: Option<StatusIs>) -> Self {
-        let first_ended_from = |offset: u64| {
-            let ended = log.commands().filter_map(|command| Some((command.output.end?, command.number)));
-            ended.filter(|(end, _)| *end >= offset).min().map(|(_, number)| number)
+        let first_ended_after = |offset: u64| {
+            let awaitable = log.commands().filter(|command| log.is_awaitable(command));
+            let ended = awaitable.filter_map(|command| Some((command.ended_at?, Reverse(command.number))));
+            ended.filter(|(end, _)| *end > offset).min().map(|(_, Reverse(number))| number)
         };
-        let is_next = |number: u64| number == log.next_number();
         let number = match begin {
-            Begin::At(offset) => first_ended_from(offset).unwrap_or_else(|| log.awaited()),
+            Begin::At(offset) => first_ended_after(offset).unwrap_or_else(|| log.awaited()),
             Begin::Requested { requested, unanswered_input } => {
-                let number = first_ended_from(requested).unwrap_or_else(|| log.awaited());
-                let last = log.commands().next_back().filter(|_| is_next(number));
-                let started = last.filter(|last| unanswered_input.is_some_and(|input| last.output.start >= input));
-                started.map_or(number, |started| started.number)
+                let number = first_ended_after(requested).unwrap_or_else(|| log.awaited());
+                let is_next = number == log.next_number();
+                let last = log.commands().rfind(|command| log.is_awaitable(command)).filter(|_| is_next);
+                let is_started = |last: &&Command| unanswered_input.is_some_and(|input| last.output.start > input);
+                last.filter(is_started).map_or(number, |started| started.number)
             }
         };
         Self { number, status }
@@ -54,17 +62,20 @@ impl AwaitedCommand {
     /// next is one that began after them.
     pub(super) fn ended<'a>(&mut self, log: &'a CommandLog) -> Option<&'a Command> {
         loop {
-            let Some(command) = log.command(self.number) else {
-                // It has not begun, or is no longer kept.
-                self.number = log.commands().find(|later| later.number > self.number)?.number;
-                continue;
-            };
-            let end = command.output.end?;
-            if self.status.is_none_or(|status| status.is_met(command.status, command.signal.as_deref())) {
+            // A command that is no longer kept, or that does not count, is passed over.
+            let mut later = log.commands_from(self.number).filter(|command| log.is_awaitable(command));
+            let command = later.next()?;
+            let end = command.ended_at?;
+            let is_met = |status: StatusIs| status.is_met(command.status, command.signal.as_deref());
+            if self.status.is_none_or(is_met) {
                 return Some(command);
             }
-            let after = |later: &&Command| later.number > command.number && later.output.start >= end;
-            self.number = log.commands().find(after).map_or_else(|| log.next_number(), |next| next.number);
+            let next = later.find(|next| next.output.start > end);
+            // Another integration in the same shell may still report the status.
+            if next.is_none() && command.status.is_none() && command.signal.is_none() {
+                return None;
+            }
+            self.number = next.map_or_else(|| log.next_number(), |next| next.number);
         }
     }
 }

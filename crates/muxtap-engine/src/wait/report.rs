@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use muxtap_api::{CommandInfo, PredicateKind, PredicateReport, SeenMarks, WaitAnswer, WaitOutcome};
+use muxtap_api::{CommandInfo, PredicateKind, PredicateReport, WaitAnswer, WaitOutcome};
 
 use super::{
     awaited::{AwaitedCommand, UNMARKED},
@@ -96,7 +96,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         let Some(report) = answer.predicates.get_mut(at) else { continue };
         match ended {
             Some(command) => report.command = Some(Box::new(CommandInfo::from(&pane.place_command(&command)))),
-            None if pane.lock().seen_marks() == SeenMarks::None => report.how = Some(UNMARKED.to_owned()),
+            None if pane.lock().command_log().next_number() == 1 => report.how = Some(UNMARKED.to_owned()),
             None => {}
         }
     }

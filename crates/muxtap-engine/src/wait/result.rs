@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use muxtap_api::{PredicateReport, WaitAnswer};
+use muxtap_api::{CommandInfo, PredicateReport, WaitAnswer};
 use muxtap_base::metrics;
 
 use crate::PaneState;
@@ -54,7 +54,10 @@ impl WaitResult {
             let captures = report.captures.iter().map(|capture| size_of::<Option<String>>() + text(capture));
             let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
             let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
-            let texts = stands + text(&report.pattern) + text(&report.line);
+            let command = report.command.as_ref().map_or(0, |command| {
+                size_of::<CommandInfo>() + text(&command.line) + text(&command.directory) + text(&command.signal)
+            });
+            let texts = command + stands + text(&report.pattern) + text(&report.line);
             // Each pattern is stored a second time, among the matches.
             size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
         };

@@ -171,7 +171,7 @@ impl Watch for Watcher {
         let ended = self.command.as_mut().and_then(|awaited| awaited.ended(log));
         if let Some(command) = ended {
             self.command = None;
-            let end = command.output.end;
+            let end = command.ended_at;
             let latch = Latch {
                 offset: Some(command.output.start),
                 end,

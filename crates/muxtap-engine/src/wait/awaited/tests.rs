@@ -76,19 +76,56 @@ fn at_a_prompt_the_next_command_is_awaited() {
     assert_eq!(ended(&mut awaited, &pane), Some(2));
 }
 
+/// The offset at which a command that a wait returned ended.
+fn answer(pane: &Pane, number: u64) -> Option<u64> {
+    pane.log.command(number).unwrap().ended_at
+}
+
 #[test]
 fn a_command_that_ended_before_the_request_counts_if_the_last_input_started_it() {
     let mut pane = Pane::default();
     let input = pane.print("{A}$ {B}");
     let requested = pane.print("one{C}x{D;1}{A}$ {B}");
     assert_eq!(ended(&mut pane.requested(requested, Some(input), None), &pane), Some(1));
-    assert_eq!(ended(&mut pane.requested(requested, Some(requested), None), &pane), None, "it was answered");
+    let answered = answer(&pane, 1);
+    assert_eq!(ended(&mut pane.requested(requested, answered, None), &pane), None, "it was answered");
     // A command that a person runs meanwhile.
     pane.print("two{C}");
     assert_eq!(ended(&mut pane.requested(pane.end, Some(input), None), &pane), None, "another one runs");
     pane.print("y{D;0}{A}");
     let latest = ended(&mut pane.requested(pane.end, Some(input), None), &pane);
     assert_eq!(latest, Some(2), "the last one counts");
+}
+
+#[test]
+fn a_command_that_prints_nothing_is_answered_once() {
+    let mut pane = Pane::default();
+    let input = pane.print("{A}$ {B}");
+    pane.print("true{C}{D;0}{A}$ {B}");
+    assert_eq!(ended(&mut pane.requested(pane.end, Some(input), None), &pane), Some(1));
+    let answered = answer(&pane, 1);
+    assert_eq!(ended(&mut pane.requested(pane.end, answered, None), &pane), None);
+    let mut from_answer = AwaitedCommand::new(&pane.log, Begin::At(answered.unwrap()), None);
+    assert_eq!(ended(&mut from_answer, &pane), None, "the cursor of an answer is after its command");
+}
+
+#[test]
+fn input_that_is_typed_ahead_of_a_silent_command_did_not_start_it() {
+    let mut pane = Pane::default();
+    let input = pane.print("{A}$ {B}sleep{C}");
+    pane.print("{D;0}{A}$ {B}");
+    assert_eq!(ended(&mut pane.requested(pane.end, Some(input), None), &pane), None);
+}
+
+#[test]
+fn a_status_that_another_integration_reports_later_counts() {
+    let mut pane = Pane::default();
+    pane.print("{A}$ {B}one{C}");
+    let mut succeeded = pane.requested(pane.end, None, Some("0"));
+    pane.print("x{D}");
+    assert_eq!(ended(&mut succeeded, &pane), None);
+    pane.print("{D;0}");
+    assert_eq!(ended(&mut succeeded, &pane), Some(1));
 }
 
 #[test]
@@ -124,19 +161,48 @@ fn commands_with_another_status_are_passed_over() {
     assert_eq!(ended(&mut nine, &pane), Some(5));
 }
 
-/// K3: a mark that a running program prints ends no wait for that program.
-#[test]
-fn a_forged_command_in_a_trusted_one_is_not_the_awaited_one() {
+/// Where a wait is requested, in the next test.
+fn trusted_pane(before: &str, forged: &str) -> Pane {
     let mut pane = Pane::default();
-    let nonce = "0123456789abcdef";
-    pane.log.trust(nonce.into());
-    let mark = |step: &str| format!("{{{step};muxtap={nonce}}}");
-    pane.print(&format!("{}$ {}{}", mark("A"), mark("B"), mark("C")));
-    let mut awaited = pane.now();
-    pane.print("{A}$ {B}forged{C}x{D;0}{D;0}");
-    assert_eq!(ended(&mut awaited, &pane), None);
-    pane.print(&mark("D;1"));
-    assert_eq!(ended(&mut awaited, &pane), Some(1));
+    pane.log.trust(NONCE.into());
+    pane.print(&format!("{}$ {}", trusted("A"), trusted("B")));
+    pane.print(before);
+    pane.print(forged);
+    pane
+}
+
+const NONCE: &str = "0123456789abcdef";
+
+fn trusted(step: &str) -> String {
+    format!("{{{step};muxtap={NONCE}}}")
+}
+
+/// K3: marks that programs print end no wait in a pane whose shell is trusted.
+#[test]
+fn forged_marks_end_no_wait_in_a_trusted_shell() {
+    let forged = ["{A}$ {B}forged{C}x{D;0}{D;0}", "{A}", "{A}$ {B}x{C}", "{C}", "{D;0}"];
+    for forged in forged {
+        // In a command that runs: before and after the request.
+        let mut pane = trusted_pane(&trusted("C"), forged);
+        let mut awaited = pane.now();
+        pane.print("{C}y{D;0}");
+        assert_eq!(ended(&mut awaited, &pane), None, "{forged}");
+        pane.print(&trusted("D;1"));
+        assert_eq!(ended(&mut awaited, &pane), Some(1), "{forged}");
+        // At the prompt, by a background job.
+        let mut pane = trusted_pane("", forged);
+        let mut awaited = pane.now();
+        pane.print("{C}y{D;0}");
+        assert_eq!(ended(&mut awaited, &pane), None, "{forged}");
+        pane.print(&format!("{}x{}", trusted("C"), trusted("D;1")));
+        let command = awaited.ended(&pane.log).unwrap();
+        assert_eq!((command.is_trusted, command.status), (true, Some(1)), "{forged}");
+        // In a command that muxtap typed, which ended before the request.
+        let mut pane = trusted_pane(&trusted("C"), forged);
+        pane.print(&trusted("D;1"));
+        let mut awaited = pane.requested(pane.end, Some(5), None);
+        assert_eq!(awaited.ended(&pane.log).unwrap().status, Some(1), "{forged}");
+    }
 }
 
 #[test]

@@ -1,0 +1,173 @@
+//! Waits for commands and events of marks, in a real bash with muxtap's shell integration.
+
+use serde_json::{Value, json};
+
+use crate::{
+    common::{World, eventually, run},
+    mcp::Client,
+};
+
+/// A world with a pane in which bash marks its commands.
+struct Marked {
+    world: World,
+    pane: String,
+}
+
+impl Marked {
+    fn new() -> Self {
+        let world = World::with_server();
+        let pane = bash(&world);
+        Self { world, pane }
+    }
+
+    fn type_line(&self, line: &str) {
+        type_into(&self.world, &self.pane, line);
+    }
+
+    /// Waits for the end of a command and returns its report.
+    fn wait(&self, args: &[&str]) -> Value {
+        let answer = self.world.json(&[&["wait-for", "--json", "-t", &self.pane, "-T", "60"], args].concat());
+        assert_eq!(answer["outcome"], "matched", "{answer}");
+        let reports = answer["predicates"].as_array().unwrap();
+        reports.iter().find(|report| report["kind"] == "command").unwrap().clone()
+    }
+}
+
+/// Starts bash with the integration in a new window; returns once its first prompt rests.
+fn bash(world: &World) -> String {
+    let script = world.ok(&["shell-integration", "bash"]);
+    let rc = world.path("rc");
+    std::fs::write(&rc, format!("PS1='$ '\n{script}")).unwrap();
+    let pane = world.window(&format!("exec bash --noprofile --rcfile {} -i", rc.display()));
+    world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "60"]);
+    pane
+}
+
+/// Types as a person does, not through muxtap.
+fn type_into(world: &World, pane: &str, line: &str) {
+    world.tmux(&["send-keys", "-t", pane, "-l", line]);
+    world.tmux(&["send-keys", "-t", pane, "Enter"]);
+}
+
+/// "Wait for whatever I started": a command that a person started is waited for without a pattern.
+#[test]
+fn a_command_that_runs_is_waited_for() {
+    let marked = Marked::new();
+    let gate = marked.world.path("gate").display().to_string();
+    marked.type_line(&format!("until [ -e {gate} ]; do sleep 0.05; done; echo built; (exit 7)"));
+    eventually("it runs", || marked.world.tmux(&["capture-pane", "-p", "-t", &marked.pane]).contains("until"));
+    let wait = marked.world.spawn(&["wait-for", "-t", &marked.pane, "--command", "--propagate", "-T", "60"]);
+    eventually("the wait is open", || marked.world.http("GET", "/v1/waits", None).json()["waits"][0].is_object());
+    std::fs::write(&gate, "").unwrap();
+    let answer = wait.finish();
+    assert_eq!(answer.status, 7, "{}", answer.text());
+    let line = answer.text();
+    assert!(line.contains("status 7 after ") && line.contains(": until [ -e "), "{line}");
+    // The same command counts once; the next wait is for the next command.
+    let timeout = run(&mut marked.world.muxtap_command(&["wait-for", "-t", &marked.pane, "--command", "-T", "0.2"]));
+    assert_eq!(timeout.status, 124, "{}", timeout.text());
+}
+
+#[test]
+fn a_command_that_muxtap_typed_counts_although_it_ended_before_the_wait() {
+    let marked = Marked::new();
+    marked.world.ok(&["send-keys", "-t", &marked.pane, "echo one; (exit 3)", "Enter"]);
+    marked.world.ok(&["wait-for", "-t", &marked.pane, "-p", "^one$", "--prompt", "-T", "60"]);
+    let report = marked.wait(&["--command"]);
+    assert_eq!(report["command"]["status"], 3, "{report}");
+    assert_eq!(report["command"]["line"], "echo one; (exit 3)");
+    assert_eq!((&report["command"]["trusted"], &report["command"]["whole"]), (&json!(false), &json!(true)));
+    let from = report["command"]["output_start"].as_str().unwrap();
+    assert!(marked.world.ok(&["read", "-t", &marked.pane, "--since", from]).starts_with("one\n"));
+}
+
+#[test]
+fn a_status_is_waited_for_in_several_panes() {
+    let marked = Marked::new();
+    let other = bash(&marked.world);
+    marked.type_line("true");
+    marked.type_line("(exit 4)");
+    type_into(&marked.world, &other, "true");
+    let panes = ["-t", &marked.pane, "-t", &other];
+    let failed = [&["wait-for"], &panes[..], &["--status", "!0", "--since", "start", "-T", "60"]].concat();
+    let failed = marked.world.ok(&failed);
+    assert!(
+        failed.starts_with(&format!("{} status 4 after ", marked.pane)) && failed.ends_with(": (exit 4)\n"),
+        "{failed}"
+    );
+    let succeeded = [&["wait-for", "--all"], &panes[..], &["--status", "0", "--since", "start", "-T", "60"]].concat();
+    assert_eq!(marked.world.ok(&succeeded).lines().count(), 2);
+    let bad = marked.world.muxtap(&["wait-for", "-t", &marked.pane, "--status", "zero"]);
+    assert!(bad.stderr.contains("neither a number nor `!N`"), "{}", bad.stderr);
+}
+
+#[test]
+fn without_marks_the_answer_says_how_to_switch_them_on() {
+    let world = World::with_server();
+    let timeout = world.muxtap(&["wait-for", "-t", "main", "--command", "-T", "0.2"]);
+    assert_eq!(timeout.status, 124);
+    assert!(timeout.stderr.contains("muxtap shell-integration"), "{}", timeout.stderr);
+}
+
+#[test]
+fn mcp_and_http_wait_for_a_command() {
+    let marked = Marked::new();
+    let mut client = Client::new(&marked.world);
+    marked.world.ok(&["send-keys", "-t", &marked.pane, "echo over-mcp", "Enter"]);
+    let answer = client.call("wait_for", &json!({"panes": marked.pane, "command": true}));
+    assert_eq!(answer["structuredContent"]["predicates"][0]["command"]["line"], "echo over-mcp", "{answer}");
+    let text = answer["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("status 0 after ") && text.contains(": echo over-mcp"), "{text}");
+    marked.world.ok(&["send-keys", "-t", &marked.pane, "(exit 9)", "Enter"]);
+    let body = json!({"panes": [marked.pane], "status": 9, "timeout_ms": 60_000});
+    let answer = marked.world.http("POST", "/v1/wait", Some(&body)).json();
+    assert_eq!(answer["predicates"][0]["command"]["status"], 9, "{answer}");
+    assert_eq!(answer["predicates"][0]["pattern"], "9");
+}
+
+/// "Tell me when anything ends": the events of commands, once each and in order, also after a pause.
+#[test]
+fn events_of_marks_come_in_order_and_once() {
+    let marked = Marked::new();
+    let types = "command-started,command-finished,cwd,progress,notification";
+    let mut events = marked.world.spawn(&["events", "-t", &marked.pane, "--types", types, "--since", "start"]);
+    marked.type_line("printf '\\033]9;4;1;40\\007\\033]777;notify;Build;done\\007'; (exit 5)");
+    marked.type_line("cd /usr");
+    let mut seen = Vec::new();
+    let mut last = Value::Null;
+    while !seen.contains(&"cwd /usr".to_owned()) {
+        let event: Value = serde_json::from_str(&events.line().unwrap()).unwrap();
+        assert_eq!(event["pane"], marked.pane);
+        let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+        seen.push(match text("type").as_str() {
+            "cwd" => format!("cwd {}", text("path")),
+            "progress" => format!("progress {} {}", text("state"), event["percent"]),
+            "notification" => format!("notification {} {}", text("title"), text("body")),
+            kind => format!("{kind} {} {}", event["command"]["number"], event["command"]["status"]),
+        });
+        last = event;
+    }
+    events.kill();
+    let seen: Vec<_> = seen.iter().filter(|one| !one.starts_with("cwd ") || *one == "cwd /usr").collect();
+    let wanted = [
+        "command-started 1 null",
+        "progress running 40",
+        "notification Build done",
+        "command-finished 1 5",
+        "command-started 2 null",
+        "command-finished 2 0",
+        "cwd /usr",
+    ];
+    assert_eq!(seen, wanted);
+    // A subscriber that comes back gets what ended meanwhile, and nothing twice.
+    let id = last["id"].as_str().unwrap().to_owned();
+    marked.type_line("true");
+    marked.world.ok(&["wait-for", "-t", &marked.pane, "--command", "--since", "start", "--status", "0", "-T", "60"]);
+    let mut again = marked.world.spawn(&["events", "-t", &marked.pane, "--types", types, "--resume", &id]);
+    let next = |events: &mut crate::common::Background| -> String {
+        let event: Value = serde_json::from_str(&events.line().unwrap()).unwrap();
+        format!("{} {}", event["type"].as_str().unwrap(), event["command"]["number"])
+    };
+    assert_eq!([next(&mut again), next(&mut again)], ["command-started 3", "command-finished 3"]);
+    again.kill();
+}
