@@ -4,7 +4,7 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Cursor, Gap, HostInfo, WaitMode};
+use super::{CommandInfo, Cursor, Gap, HostInfo, WaitMode};
 
 /// A size in columns and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -273,6 +273,9 @@ pub struct ReadAnswer {
     /// The output that is missing before this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// The command whose output was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Box<CommandInfo>>,
     /// Whether the pane's process has ended and this is its last output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exited: bool,
