@@ -27,6 +27,7 @@ use super::{
             CopyMode, KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow,
             RespawnPane, SelectLayout, SelectPane, SelectWindow,
         },
+        commands::Commands,
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
         daemon::{Config, Serve, Status, Stop, TokenArgs},
@@ -164,6 +165,7 @@ pub(super) enum Command {
     #[command(visible_alias = "capturep")]
     CapturePane(CapturePane),
     Read(Read),
+    Commands(Commands),
     Cursor(CursorOf),
     Tail(Tail),
     #[command(visible_alias = "wait")]
@@ -245,6 +247,7 @@ impl Command {
             Self::SendKeys(args) => args.run(caller).await,
             Self::CapturePane(args) => one_request::run(&args, caller).await,
             Self::Read(args) => args.run(caller).await,
+            Self::Commands(args) => args.run(caller).await,
             Self::Cursor(args) => one_request::run(&args, caller).await,
             Self::Tail(args) => args.run(caller).await,
             Self::WaitFor(args) => args.run(caller).await,
@@ -289,7 +292,7 @@ pub(super) struct Invocation {
 /// Commands of features that are off are skipped.
 const GROUPS: [(&str, &[&str]); 9] = [
     ("Watch and wait", &["wait-for", "tail", "top", "open", "events"]),
-    ("Read and capture", &["capture-pane", "read", "cursor", "display-message"]),
+    ("Read and capture", &["capture-pane", "read", "commands", "cursor", "display-message"]),
     ("Type and run", &["send-keys", "run", "group"]),
     (
         "Sessions, windows, panes",

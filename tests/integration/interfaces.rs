@@ -32,6 +32,10 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("read_pane", "format", "read --format", "read_since format"),
     ("read_pane", "max_bytes", "read --max-bytes", "read_since max_bytes"),
     ("read_pane", "wait_ms", "read --wait", "read_since wait_ms"),
+    ("read_pane", "command", "read --command", "read_since command"),
+    ("list_commands", "n", "commands -n", "list n"),
+    ("list_commands", "failed", "commands --failed", "list failed"),
+    ("list_commands", "grep", "commands --grep", "list grep"),
     ("send_input", "keys", "send-keys [KEYS]", "send_keys keys"),
     ("send_input", "text", "send-keys --literal", "send_keys text"),
     ("send_input", "hex", "send-keys --hex", "send_keys hex"),
@@ -378,13 +382,14 @@ fn each_field_that_names_targets_takes_a_host() {
 
 /// The operations that a caller may carry out who may only read. On the Unix socket the user's own
 /// recordings are among them.
-const READS: [&str; 19] = [
+const READS: [&str; 20] = [
     "list_sessions",
     "get_session",
     "list_windows",
     "list_panes",
     "capture_pane",
     "read_pane",
+    "list_commands",
     "list_waits",
     "begin_wait",
     "get_wait",

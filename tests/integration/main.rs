@@ -28,6 +28,7 @@ mod bridge;
 mod capability;
 mod capture;
 mod cli;
+mod commands;
 mod common;
 mod completion;
 mod container;

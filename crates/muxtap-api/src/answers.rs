@@ -273,6 +273,9 @@ pub struct ReadAnswer {
     /// The output that is missing before this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// The command whose output was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Box<CommandInfo>>,
     /// Whether the pane's process has ended and this is its last output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exited: bool,

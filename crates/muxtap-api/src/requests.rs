@@ -169,6 +169,11 @@ pub struct ReadRequest {
     /// If nothing is new, wait this long for output (long poll; at most 300,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
+    /// Only the output of this command: its number, `-1` (the last one; `-2` is the one before it) or
+    /// `last-failed`. `since` is then a cursor within it (default: its beginning). Not with `until` or
+    /// `wait_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 /// `POST /v1/panes/{pane}/input`: types into a pane. Exactly one of `keys`, `text` and `hex`.

@@ -344,6 +344,7 @@ fn engine_routes() -> Router<App> {
         .route("/v1/panes/{pane}/format", get(routes::format))
         .route("/v1/panes/{pane}/capture", get(routes::capture))
         .route("/v1/panes/{pane}/output", get(routes::output))
+        .route("/v1/panes/{pane}/commands", get(routes::commands))
         .route("/v1/panes/{pane}/input", post(routes::input))
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", get(routes::list_waits).post(routes::wait))

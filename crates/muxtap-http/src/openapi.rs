@@ -41,6 +41,7 @@ use super::{
         routes::kill_pane,
         routes::capture,
         routes::output,
+        routes::commands,
         routes::input,
         routes::run,
         routes::list_waits,

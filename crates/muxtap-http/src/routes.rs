@@ -17,11 +17,11 @@ use super::{
 };
 
 use muxtap_api::{
-    AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, ConfigFile, CreatedAnswer, DoneAnswer, EnvironmentAnswer,
-    Fields, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListAllQuery, ListQuery,
-    NewSessionRequest, NewWindowRequest, Operation, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
-    RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer,
-    WaitList, WaitRequest, WindowList,
+    AgentList, CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, ConfigAnswer, ConfigFile, CreatedAnswer,
+    DoneAnswer, EnvironmentAnswer, Fields, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest,
+    ListAllQuery, ListQuery, NewSessionRequest, NewWindowRequest, Operation, PaneList, PatchRequest, ReadAnswer,
+    ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer,
+    Tier, WaitAnswer, WaitList, WaitRequest, WindowList,
 };
 use muxtap_net::{OutOfDescriptors, Peer};
 
@@ -401,6 +401,21 @@ pub async fn output(request: ServerRequest<Params<ReadRequest>>) -> Response {
         .respond(Operation::Look, |request| async move {
             let (server, target) = request.pane().await?;
             Ok(Json(server.read(&target, &request.fields.0).await?))
+        })
+        .await
+}
+
+/// Lists the commands that ran in a pane, as its shell's marks report them.
+#[utoipa::path(
+    get, path = "/v1/panes/{pane}/commands", operation_id = "list_commands", tag = "panes",
+    params(PathPane, ServerQuery, CommandsRequest),
+    responses((status = 200, description = "The answer", body = CommandsAnswer), Failures)
+)]
+pub async fn commands(request: ServerRequest<Params<CommandsRequest>>) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.list_commands(&target, &request.fields.0).await?))
         })
         .await
 }

@@ -46,6 +46,33 @@ pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::re
     deserializer.deserialize_any(OneOrMany)
 }
 
+/// Reads a word, or a whole number as a word.
+fn number_or_word<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<String>, D::Error> {
+    struct NumberOrWord;
+
+    impl Visitor<'_> for NumberOrWord {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number or a string")
+        }
+
+        fn visit_str<E>(self, word: &str) -> std::result::Result<Option<String>, E> {
+            Ok(Some(word.to_owned()))
+        }
+
+        fn visit_i64<E>(self, number: i64) -> std::result::Result<Option<String>, E> {
+            Ok(Some(number.to_string()))
+        }
+
+        fn visit_u64<E>(self, number: u64) -> std::result::Result<Option<String>, E> {
+            Ok(Some(number.to_string()))
+        }
+    }
+
+    deserializer.deserialize_any(NumberOrWord)
+}
+
 /// Arguments of `list`.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +83,18 @@ pub struct List {
     /// Only in this session, window or pane; names may contain *
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// Commands: at most this many, the latest (default 20)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub n: Option<u64>,
+    /// Commands: only failed ones
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(ignore)]
+    pub failed: bool,
+    /// Commands: only those whose line matches this regex
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub grep: Option<String>,
     /// Also the default servers of all other hosts
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
@@ -78,6 +117,8 @@ pub enum ListKind {
     Panes,
     /// Coding agents.
     Agents,
+    /// Commands that ran in a pane.
+    Commands,
 }
 
 /// Arguments of `capture_pane`.
@@ -132,6 +173,9 @@ pub struct Read {
     /// or lines:N
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// Only this command's output: its number, -1 (the last one) or last-failed
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "number_or_word")]
+    pub command: Option<String>,
     /// Wait this long for output, at most 50000
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, fmt::Write as _};
 
-use muxtap_api::{AgentInfo, Error, Gap, HostInfo, PaneInfo, SessionInfo, SubmitSeen, Verified, WindowInfo};
+use muxtap_api::{
+    AgentInfo, CommandInfo, Error, Gap, HostInfo, PaneInfo, SeenMarks, SessionInfo, SubmitSeen, Verified, WindowInfo,
+};
 use muxtap_engine::RunReport;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -88,6 +90,14 @@ pub struct ListOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub agents: Option<Vec<AgentInfo>>,
+    /// Commands of a pane, the earliest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Object>, required = false)]
+    pub commands: Option<Vec<CommandInfo>>,
+    /// With commands: the marks that the pane's shells have printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub marks: Option<SeenMarks>,
     /// With `everywhere`: the hosts that returned nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
@@ -157,10 +167,37 @@ impl ListOutput {
                 );
             }
         }
+        for one in self.commands.iter().flatten() {
+            let _ = writeln!(text, "{}", command_line(one));
+        }
+        if text.is_empty() && self.marks == Some(SeenMarks::None) {
+            return "no commands are known: the pane's shell has printed no marks since muxtap follows the pane; `muxtap \
+                    shell-integration` switches them on"
+                .to_owned();
+        }
         for host in &self.unreachable {
             let _ = writeln!(text, "host {} was not listed: {}", host.name, host.error.as_deref().unwrap_or_default());
         }
         if text.is_empty() { "nothing found".to_owned() } else { text }
+    }
+}
+
+/// Formats a command as one line.
+fn command_line(command: &CommandInfo) -> String {
+    let claimed = if command.trusted { "" } else { " (claimed)" };
+    let line = command.line.as_deref().unwrap_or("(unknown line)");
+    let line = line.lines().collect::<Vec<_>>().join(" ⏎ ");
+    format!("{}{claimed} {line}: {}", command.number, command_outcome(command))
+}
+
+/// Formats how a command ended and how long it ran.
+fn command_outcome(command: &CommandInfo) -> String {
+    let Some(ran) = command.duration_ms else { return "still runs".to_owned() };
+    let seconds = format!("{}.{} s", ran / 1000, ran % 1000 / 100);
+    match (&command.signal, command.status) {
+        (Some(signal), _) => format!("signal {signal}, {seconds}"),
+        (None, Some(status)) => format!("exit status {status}, {seconds}"),
+        (None, None) => format!("ended with an unknown status, {seconds}"),
     }
 }
 
@@ -198,6 +235,10 @@ pub struct ReadOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
     pub gap: Option<Gap>,
+    /// The command whose output was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object, required = false)]
+    pub command: Option<Box<CommandInfo>>,
     /// Whether the process has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exited: bool,
@@ -215,7 +256,12 @@ impl ReadOutput {
             let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
             let _ = writeln!(text, "[output is missing here: {reason}]");
         }
-        push_lines(&mut text, if self.text.is_empty() && !self.more { "(nothing new)" } else { &self.text });
+        let nothing = if self.command.is_some() { "(no output)" } else { "(nothing new)" };
+        push_lines(&mut text, if self.text.is_empty() && !self.more { nothing } else { &self.text });
+        if let Some(command) = &self.command {
+            let missing = if command.whole { "" } else { "; its output is not whole" };
+            let _ = writeln!(text, "[command {}{missing}]", command_line(command));
+        }
         let more = if self.more { "; more is available: call read_since with it" } else { "" };
         let ended = match (self.exited, self.exit_status) {
             (false, _) => String::new(),

@@ -22,9 +22,9 @@ use super::{
 };
 
 use muxtap_api::{
-    CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, HostInfo, InputRequest, NewSessionRequest,
-    NewWindowRequest, PatchRequest, ReadFormat, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest,
-    SplitRequest, Tier, ToolSet, WaitAnswer,
+    CaptureRequest, CommandsRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, HostInfo, InputRequest,
+    NewSessionRequest, NewWindowRequest, PatchRequest, ReadFormat, ReadRequest, RespawnRequest, Result, RunRequest,
+    SpawnRequest, SplitRequest, Tier, ToolSet, WaitAnswer,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -77,7 +77,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![
         tool::<args::List, ListOutput>(
             "list",
-            "List tmux sessions, windows, panes, or the coding agents in panes: what each does and asks.",
+            "List tmux sessions, windows, panes, the commands that ran in a pane, or coding agents: what each asks.",
             Reads,
         ),
         tool::<args::Capture, CaptureOutput>("capture_pane", "Return a pane's screen, as tmux capture-pane -p.", Reads),
@@ -146,7 +146,10 @@ async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Resul
 
 /// Calls the tool `list`.
 pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOutput> {
-    use args::ListKind::{Agents, Panes, Sessions, Windows};
+    use args::ListKind::{Agents, Commands, Panes, Sessions, Windows};
+    if args.what != Commands && (args.n.is_some() || args.failed || args.grep.is_some()) {
+        return Err(Error::invalid("n, failed and grep: only with what: commands"));
+    }
     let mut output = ListOutput::default();
     let targets = args.target.as_slice();
     match args.what {
@@ -169,6 +172,18 @@ pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOut
             return Err(Error::invalid(
                 "everywhere: not available for agents; name a host with `server`, such as box/",
             ));
+        }
+        Commands if args.everywhere => {
+            return Err(Error::invalid("everywhere: not available for commands; name their pane as `target`"));
+        }
+        Commands => {
+            let Some(target) = &args.target else {
+                return Err(Error::invalid("target: missing; expected the pane whose commands are listed"));
+            };
+            let n = Some(args.n.unwrap_or(LISTED_COMMANDS));
+            let request = CommandsRequest { n, failed: args.failed, grep: args.grep };
+            let answer = call.server(args.server.as_deref())?.list_commands(target, &request).await?;
+            (output.commands, output.marks) = (Some(answer.commands), Some(answer.marks));
         }
         Agents => {
             let server = call.server(args.server.as_deref())?;
@@ -252,7 +267,14 @@ pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOut
     let server = call.server(args.server.as_deref())?;
     let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
     let max_bytes = Some(args.max_bytes.unwrap_or(READ_BYTES));
-    let request = ReadRequest { since: args.since, until: args.until, format: args.format, max_bytes, wait_ms };
+    let request = ReadRequest {
+        since: args.since,
+        until: args.until,
+        format: args.format,
+        max_bytes,
+        wait_ms,
+        command: args.command,
+    };
     let answer = match args.format {
         ReadFormat::Text => server.read_page(&args.target, &request, limit(args.max_chars)).await?,
         // Cut in the middle of a sequence or of base64 it would be useless.
@@ -270,6 +292,7 @@ pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOut
         cursor: answer.cursor.to_string(),
         more: answer.more,
         gap: answer.gap,
+        command: answer.command,
         exited: answer.exited,
         exit_status: answer.exit_status,
     };
@@ -630,6 +653,9 @@ pub(super) async fn search(call: &CallContext, args: args::Search) -> Result<Too
     output.take_page(of_panes, most, page);
     Ok(ToolOutput::new(output.text(), &output))
 }
+
+/// The number of commands that `list` returns by default.
+const LISTED_COMMANDS: u64 = 20;
 
 /// The maximum number of lines before and after a match.
 pub(super) const MOST_CONTEXT: usize = 20;

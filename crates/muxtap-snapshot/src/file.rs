@@ -95,6 +95,7 @@ fn write_pane(pane: &Pane, programs: Programs) -> Value {
     put(&mut own, "argv", (!pane.argv.is_empty()).then(|| json!(pane.argv)));
     put(&mut own, "floating", pane.floating.map(|place| json!(place)));
     put(&mut own, "history", (!pane.history.is_empty()).then(|| json!(pane.history)));
+    put(&mut own, "last_line", text(&pane.last_line));
     let mut lines = pane.lines.clone();
     if programs == Programs::Typed && !pane.argv.is_empty() {
         lines.push(pane.argv.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "));
@@ -310,6 +311,7 @@ fn read_pane(file: &Value, directory: &str) -> Pane {
         lines: lines(at(file, "shell_command")),
         floating: place.try_into().ok(),
         history: texts(at(own, "history")),
+        last_line: string(at(own, "last_line")),
     }
 }
 

@@ -80,6 +80,9 @@ pub struct Pane {
     pub floating: Option<[i64; 4]>,
     /// The last lines of the pane's history and screen, if requested.
     pub history: Vec<String>,
+    /// The last command line that a shell marked in the pane, if the history was requested; empty:
+    /// unknown. It is shown, and never run.
+    pub last_line: String,
 }
 
 impl Snapshot {

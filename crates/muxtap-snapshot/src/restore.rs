@@ -143,6 +143,7 @@ fn text_bytes(window: &Window) -> usize {
     let of_pane = |pane: &Pane| {
         pane.directory.len()
             + pane.title.len()
+            + pane.last_line.len()
             + [&pane.argv, &pane.lines, &pane.history].map(|it| bytes_of(it)).iter().sum::<usize>()
     };
     window.panes.iter().map(of_pane).sum()

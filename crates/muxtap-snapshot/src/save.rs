@@ -101,6 +101,11 @@ pub async fn save(server: &Server, wanted: &Wanted) -> Result<(Snapshot, Vec<Str
         bytes += history.iter().map(String::len).sum::<usize>();
         let windows = snapshot.sessions.get_mut(session).map(|session| &mut session.windows);
         let Some(pane) = windows.and_then(|windows| windows.get_mut(window)?.panes.get_mut(pane)) else { continue };
+        if wanted.history > 0 {
+            // A line may hold what the history would: it is saved with the history alone.
+            pane.last_line = server.last_command_line(id).unwrap_or_default();
+            bytes += pane.last_line.len();
+        }
         (pane.argv, pane.history) = (argv, history);
     }
     if bytes >= HISTORY_BYTES {

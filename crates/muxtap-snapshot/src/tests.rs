@@ -60,6 +60,7 @@ fn panes() -> impl Strategy<Value = Pane> {
     (text(), text(), any::<bool>(), prop::collection::vec(text(), 0..4), prop::collection::vec(".*", 0..3)).prop_map(
         |(directory, title, last, argv, history)| Pane {
             directory: format!("/{directory}"),
+            last_line: format!("cd {title}"),
             title,
             last,
             argv,

@@ -14,11 +14,11 @@ use rustix::fs::Access;
 use serde::Serialize;
 
 use self::daemon::Daemon;
-use super::{Caller, Outcome, output, path_of};
+use super::{Caller, Outcome, commands::SWITCH_ON, output, path_named, path_of};
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, EnvironmentAnswer, Error, ErrorCode, HostInfo, HostList, HostState, HostsQuery,
-        PaneList, PeerState, Result, StatusAnswer, Verified,
+        CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, EnvironmentAnswer, Error, ErrorCode, HostInfo,
+        HostList, HostState, HostsQuery, PaneList, PeerState, Result, SeenMarks, StatusAnswer, Verified,
     },
     cli::EXIT_ERROR,
     config::Settings,
@@ -36,11 +36,15 @@ use crate::{
 #[command(after_long_help = "Examples:
   muxtap doctor
   muxtap doctor --verify                         compare every screen in memory with what tmux has
+  muxtap doctor -t %0                            does the pane's shell mark its commands?
   muxtap doctor --json | jq -r '.checks[] | select(.status == \"problem\") | .fix'")]
 pub(in crate::cli) struct Doctor {
     /// Also compare the screen and history of every pane at rest with tmux's
     #[arg(long)]
     verify: bool,
+    /// Also check whether the shells of these panes mark their commands; repeatable
+    #[arg(short = 't', value_name = "PANE", num_args = 1..)]
+    targets: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -101,6 +105,9 @@ impl Doctor {
         checks.extend(hosts(caller, settings.as_ref()).await);
         if self.verify {
             checks.extend(screens(caller).await);
+        }
+        for target in &self.targets {
+            checks.push(shell_marks(caller, target).await);
         }
         let report = Report { ok: checks.iter().all(|check| check.status != Status::Problem), checks };
         if caller.json {
@@ -275,6 +282,34 @@ async fn screens(caller: &Caller) -> Vec<Check> {
     checks
 }
 
+/// Checks whether the shell of a pane marks its commands.
+async fn shell_marks(caller: &Caller, target: &str) -> Check {
+    let asked = async {
+        let path = format!("{}/commands", path_named("panes", target)?);
+        let Some(mut client) = caller.running().await? else { return Ok(None) };
+        let request = CommandsRequest { n: Some(1), ..CommandsRequest::default() };
+        client.get::<CommandsAnswer>(&path, &request).await.map(Some)
+    };
+    marks_of(target, asked.await.map(|answer| answer.map(|answer| answer.marks)))
+}
+
+fn marks_of(target: &str, marks: Result<Option<SeenMarks>>) -> Check {
+    const NAME: &str = "commands";
+    match marks {
+        Ok(Some(SeenMarks::Trusted)) => Check::ok(NAME, format!("{target}: marked by muxtap's integration, trusted")),
+        Ok(Some(SeenMarks::Claimed)) => {
+            Check::ok(NAME, format!("{target}: marked by an integration without muxtap's nonce, claimed"))
+        }
+        Ok(Some(SeenMarks::None)) => Check::warning(
+            NAME,
+            format!("{target}: its shell has printed no marks since muxtap follows the pane"),
+            format!("{SWITCH_ON}, for new shells; for others see muxtap shell-integration --help"),
+        ),
+        Ok(None) => Check::ok(NAME, format!("{target}: no daemon is running, so no pane is followed")),
+        Err(error) => Check::warning(NAME, error.message, "muxtap list-panes shows the panes"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,6 +323,19 @@ mod tests {
         let (status, message) = check("99.1").unwrap();
         assert_eq!((status, message.contains("from tmux")), (Status::Warning, true), "{message}");
         assert!(check("what").is_none());
+    }
+
+    #[test]
+    fn a_pane_says_who_marks_its_commands() {
+        let check = |marks| marks_of("%0", marks);
+        assert_eq!(check(Ok(Some(SeenMarks::Trusted))).status, Status::Ok);
+        let claimed = check(Ok(Some(SeenMarks::Claimed)));
+        assert_eq!((claimed.status, claimed.message.contains("claimed")), (Status::Ok, true));
+        let none = check(Ok(Some(SeenMarks::None)));
+        assert_eq!(none.status, Status::Warning);
+        assert!(none.fix.unwrap().contains("muxtap shell-integration bash"));
+        assert_eq!(check(Ok(None)).status, Status::Ok);
+        assert_eq!(check(Err(Error::not_found("no pane %9"))).status, Status::Warning);
     }
 
     #[test]

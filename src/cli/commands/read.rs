@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use clap::{Args, ValueEnum as _};
 
-use super::{Caller, Outcome, duration, output, path_named, since, url};
+use super::{Caller, Outcome, commands::note_incomplete, duration, output, path_named, since, url};
 use crate::{
     api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::{
@@ -49,6 +49,7 @@ const MAX_WAIT_MS: u64 = 300_000;
 #[command(after_long_help = "Examples:
   muxtap read -t %0                              since the last send-keys
   muxtap read -t %0 --since start                all retained output
+  muxtap read -t %0 --command last-failed        what the last failing command printed
   muxtap read -t %0 --since \"$cursor\" --wait 10 --json")]
 pub(in crate::cli) struct Read {
     /// The pane (default: the caller's)
@@ -62,6 +63,15 @@ pub(in crate::cli) struct Read {
     /// End here: a cursor, or a time ago; not with --wait
     #[arg(long, value_name = "CURSOR|TIME", conflicts_with = "wait", value_parser = since)]
     until: Option<String>,
+    /// Print only the output of this command: its number in `muxtap commands`, -1 (the last one; in
+    /// the caller's own pane that is `muxtap read` itself, -2 the one before it) or `last-failed`
+    #[arg(
+        long,
+        value_name = "NUMBER|last-failed",
+        allow_negative_numbers = true,
+        conflicts_with_all = ["until", "wait"]
+    )]
+    command: Option<String>,
     /// Format of the output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -122,6 +132,7 @@ impl Read {
             target: words.value('t'),
             since: begin.unwrap_or_else(|| "input".to_owned()),
             until,
+            command: None,
             format: format.map_or(Some(Format::default()), |format| Format::from_str(&format, false).ok())?,
             wait: None,
             max_bytes: words.long_value("max-bytes").map(|bytes| crate::config::bytes(&bytes)).transpose().ok()?,
@@ -142,6 +153,8 @@ impl Read {
                 Some(next) => request.since = Some(next),
                 None => return Ok(0),
             }
+            // A later command may be the last one by now.
+            request.command = answer.command.map(|command| command.number.to_string());
         }
     }
 
@@ -173,12 +186,15 @@ impl Read {
 
     fn request(&self, caller: &Caller) -> Result<(String, ReadRequest)> {
         let path = format!("{}/output", path_named("panes", &caller.target(self.target.clone())?)?);
+        // A command's output begins where the command does.
+        let has_begin = self.command.is_none() || self.since != "input";
         let request = ReadRequest {
-            since: Some(self.since.clone()),
+            since: has_begin.then(|| self.since.clone()),
             until: self.until.clone(),
             format: self.format.into(),
             max_bytes: self.max_bytes,
             wait_ms: self.wait.map(|wait| wait.min(MAX_WAIT_MS)),
+            command: self.command.clone(),
         };
         Ok((path, request))
     }
@@ -195,6 +211,9 @@ impl Read {
         match (self.format, &answer.text) {
             (Format::Text, Some(text)) => output::print(text)?,
             (_, text) => output::print_raw(payload(text.as_deref(), answer.data.as_deref())?)?,
+        }
+        if let Some(command) = answer.command.as_ref().filter(|_| !answer.more) {
+            note_incomplete(command, answer.gap.is_some());
         }
         Ok((answer.more && self.max_bytes.is_none()).then(|| answer.cursor.to_string()))
     }

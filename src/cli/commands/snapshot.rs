@@ -343,6 +343,9 @@ fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool
     let title = at(own, "title").as_str().map(|title| format!("  \"{}\"", plain::name(title))).unwrap_or_default();
     let _ = writeln!(text, "    .{number}{active} {}{title}{runs}", word(at(pane, "start_directory")));
     if with_history {
+        if let Some(line) = at(own, "last_line").as_str() {
+            let _ = writeln!(text, "      last command: {}", plain::name(line));
+        }
         for line in items(at(own, "history")).filter_map(Value::as_str) {
             let _ = writeln!(text, "      | {}", plain::name(line));
         }

@@ -51,7 +51,7 @@ pub(super) enum Offer {
 /// tmux's names of layouts.
 const LAYOUTS: [&str; 5] = ["even-horizontal", "even-vertical", "main-horizontal", "main-vertical", "tiled"];
 /// Commands that accept an ended pane.
-const READ_ENDED: [&str; 4] = ["capture-pane", "read", "cursor", "tail"];
+const READ_ENDED: [&str; 5] = ["capture-pane", "read", "commands", "cursor", "tail"];
 
 impl Place {
     /// Walks the built tree along the words before `current`.

@@ -78,6 +78,16 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Returns the line of the last command in a pane whose line is known, without following the
+    /// pane.
+    pub fn last_command_line(&self, pane: PaneId) -> Option<String> {
+        self.engine().authorize(Tier::Read).ok()?;
+        let commands = self.host.live_pane(pane)?.commands();
+        commands.iter().rev().find_map(|ran| Some(ran.command.line.as_ref()?.text.clone()))
+    }
+}
+
 /// Chunks above this size are rendered in another thread, to delay no other task.
 const AT_ONCE: usize = 64 * 1024;
 

@@ -67,6 +67,9 @@ impl Server {
         target: &str,
         request: &ReadRequest,
     ) -> Result<(ReadAnswer, Chunk, Arc<PaneState>)> {
+        if let Some(choice) = &request.command {
+            return self.read_command(target, request, choice.parse()?).await;
+        }
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let since = match &request.since {
             Some(since) => since.parse()?,
@@ -89,6 +92,7 @@ impl Server {
             cursor: pane.cursor(chunk.end),
             more: chunk.more,
             gap,
+            command: None,
             exited: exit.is_some(),
             exit_status: exit.and_then(|exit| exit.status),
             exit_signal: exit.and_then(|exit| exit.signal),
@@ -134,9 +138,7 @@ impl Server {
         if until.is_some() && !wait.is_zero() {
             return Err(Error::invalid("until: a read that waits has no known end; leave out until or wait_ms"));
         }
-        if most == 0 || most > limits::READ_MOST {
-            return Err(Error::invalid(format!("max_bytes: expected 1 to {}, got {most}", limits::READ_MOST)));
-        }
+        check_most(most)?;
         let pane = find.await?;
         let (from, gap) = {
             let locked = pane.lock();
@@ -166,6 +168,14 @@ impl Server {
         let gap = gap.or(chunk.gap);
         Ok(ReadChunk { pane, chunk, gap, exit })
     }
+}
+
+/// Error: `INVALID_ARGUMENT` for a maximum number of bytes that is out of range.
+pub(crate) fn check_most(most: u64) -> Result<()> {
+    if most == 0 || most > limits::READ_MOST {
+        return Err(Error::invalid(format!("max_bytes: expected 1 to {}, got {most}", limits::READ_MOST)));
+    }
+    Ok(())
 }
 
 /// Adds the end of an ended stream if only the gap at its end is left: callers send no further

@@ -1,0 +1,204 @@
+//! `commands`.
+
+use clap::Args;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{
+    Caller, Outcome, fitting,
+    output::{self, Table},
+    path_named,
+};
+use crate::{
+    api::{CommandInfo, CommandsAnswer, CommandsRequest, SeenMarks},
+    cli::EXIT_ERROR,
+};
+
+/// List the commands that ran in a pane
+///
+/// Prints a line for each command that a shell marked while muxtap followed the pane: number,
+/// exit status (`running`, a signal, or `-` if unknown), duration, start (UTC) and command line. A
+/// `?` after the number: the marks are claimed, any program may have printed them. Exit status 1 if
+/// no shell has printed marks.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap commands -t %0                          what ran, and how it ended
+  muxtap commands -t %0 --failed -n 1            the last command that failed
+  muxtap commands -t 'work:*' --grep '^cargo'
+  muxtap read -t %0 --command last-failed        what it printed")]
+pub(in crate::cli) struct Commands {
+    /// The panes; names may contain `*`; repeatable (default: the caller's)
+    #[arg(short = 't', value_name = "PANE", num_args = 1..)]
+    targets: Vec<String>,
+    /// Print at most this many of each pane, the latest ones
+    #[arg(short = 'n', value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    n: Option<u64>,
+    /// Print only commands that ended with a signal or a status other than 0
+    #[arg(long)]
+    failed: bool,
+    /// Print only commands whose line matches this regex
+    #[arg(long, value_name = "REGEX")]
+    grep: Option<String>,
+}
+
+impl Commands {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let request = CommandsRequest { n: self.n, failed: self.failed, grep: self.grep.clone() };
+        let mut client = caller.client().await?;
+        let mut targets = Vec::new();
+        for target in &self.targets {
+            if target.contains('*') {
+                targets.extend(fitting(&mut client, target).await?);
+            } else {
+                targets.push(target.clone());
+            }
+        }
+        if targets.is_empty() {
+            targets.push(caller.target(None)?);
+        }
+        let mut answers = Vec::new();
+        for target in &targets {
+            let path = format!("{}/commands", path_named("panes", target)?);
+            let answer: CommandsAnswer = client.get(&path, &request).await?;
+            if caller.json {
+                output::print_json(&answer)?;
+            }
+            answers.push((target.clone(), answer));
+        }
+        let is_marked = answers.iter().any(|(_, answer)| answer.marks != SeenMarks::None);
+        if !caller.json {
+            if answers.iter().any(|(_, answer)| !answer.commands.is_empty()) {
+                output::print(table(&answers))?;
+            }
+            let unmarked = answers.iter().filter(|(_, answer)| answer.marks == SeenMarks::None);
+            unmarked.for_each(|(target, _)| output::note(&unmarked_note(target)));
+        }
+        Ok(if is_marked { 0 } else { EXIT_ERROR })
+    }
+}
+
+/// Says how to switch on the marks of a pane that has none.
+pub(super) fn unmarked_note(pane: &str) -> String {
+    format!(
+        "{pane}: its shell has printed no marks since muxtap follows the pane; {SWITCH_ON} switches them on for new \
+         bash shells (others: muxtap shell-integration --help)"
+    )
+}
+
+/// The line of a startup file that switches marks on.
+pub(super) const SWITCH_ON: &str = "`eval \"$(muxtap shell-integration bash)\"` at the end of ~/.bashrc";
+
+fn table(answers: &[(String, CommandsAnswer)]) -> String {
+    let rows = answers.iter().flat_map(|(target, answer)| answer.commands.iter().map(move |one| (target, one)));
+    if answers.len() == 1 {
+        let mut table = Table::new(&["N", "STATUS", "TIME", "STARTED", "COMMAND"]);
+        rows.for_each(|(_, command)| table.row(&cells(command)));
+        return table.render();
+    }
+    let mut table = Table::new(&["PANE", "N", "STATUS", "TIME", "STARTED", "COMMAND"]);
+    for (target, command) in rows {
+        let [number, status, time, started, line] = cells(command);
+        table.row(&[target.clone(), number, status, time, started, line]);
+    }
+    table.render()
+}
+
+/// Returns the cells of a command's row.
+fn cells(command: &CommandInfo) -> [String; 5] {
+    let claimed = if command.trusted { "" } else { "?" };
+    [
+        format!("{}{claimed}", command.number),
+        status(command),
+        command.duration_ms.map_or_else(|| "-".to_owned(), duration),
+        started(command.started_ms).unwrap_or_else(|| "-".to_owned()),
+        line(command),
+    ]
+}
+
+fn status(command: &CommandInfo) -> String {
+    match (&command.signal, command.status) {
+        _ if command.end.is_none() => "running".to_owned(),
+        (Some(signal), _) => signal.clone(),
+        (None, Some(status)) => status.to_string(),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// Formats a duration with at most two units.
+fn duration(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0..10 => format!("{seconds}.{}s", milliseconds % 1000 / 100),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Formats a time as RFC 3339, in whole seconds: `read --since` accepts it.
+fn started(milliseconds: u64) -> Option<String> {
+    let seconds = i64::try_from(milliseconds / 1000).ok()?;
+    OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(&Rfc3339).ok()
+}
+
+/// Returns the command line as one line.
+fn line(command: &CommandInfo) -> String {
+    let Some(line) = &command.line else { return String::new() };
+    let cut = if command.line_cut { " …" } else { "" };
+    format!("{}{cut}", line.lines().collect::<Vec<_>>().join(" ⏎ "))
+}
+
+/// Notes what a reader of a command's output must know: it still runs, or bytes of it are missing.
+pub(super) fn note_incomplete(command: &CommandInfo, is_gap_noted: bool) {
+    let number = command.number;
+    if command.end.is_none() {
+        output::note(&format!("command {number} still runs: its output so far"));
+    }
+    if !command.whole && !is_gap_noted {
+        output::note(&format!("command {number}: its output is not whole"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::CommandEnd;
+
+    fn command() -> CommandInfo {
+        serde_json::from_value(serde_json::json!({
+            "number": 7, "line": "make\n  test", "started_ms": 1_700_000_000_999_u64, "duration_ms": 3_100,
+            "status": 2, "end": "reported", "trusted": false, "bytes": 0, "whole": true,
+            "output_start": cursor(), "output_end": cursor(),
+        }))
+        .unwrap()
+    }
+
+    fn cursor() -> crate::api::Cursor {
+        crate::api::Cursor { epoch: crate::api::Epoch::default(), pane: crate::protocol::ids::PaneId(0), offset: 0 }
+    }
+
+    #[test]
+    fn a_row_says_what_ran_and_how_it_ended() {
+        let row = |command: &CommandInfo| cells(command).join(" ");
+        assert_eq!(row(&command()), "7? 2 3.1s 2023-11-14T22:13:20Z make ⏎   test");
+        let killed = CommandInfo { signal: Some("SIGKILL".into()), trusted: true, ..command() };
+        assert_eq!(row(&killed), "7 SIGKILL 3.1s 2023-11-14T22:13:20Z make ⏎   test");
+        let running = CommandInfo { end: None, status: None, duration_ms: None, line_cut: true, ..command() };
+        assert_eq!(row(&running), "7? running - 2023-11-14T22:13:20Z make ⏎   test …");
+        let unknown = CommandInfo { end: Some(CommandEnd::Unreported), status: None, line: None, ..command() };
+        assert_eq!(row(&unknown), "7? - 3.1s 2023-11-14T22:13:20Z ");
+    }
+
+    #[test]
+    fn a_duration_has_at_most_two_units() {
+        for (milliseconds, text) in [
+            (0, "0.0s"),
+            (950, "0.9s"),
+            (10_000, "10s"),
+            (61_000, "1m01s"),
+            (3_600_000, "1h00m"),
+            (90_060_000, "25h01m"),
+        ] {
+            assert_eq!(duration(milliseconds), text);
+        }
+    }
+}
