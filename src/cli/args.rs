@@ -201,6 +201,7 @@ impl Command {
         match self {
             Self::Events(_) => true,
             Self::Tail(args) => args.goes_on(),
+            Self::Commands(args) => args.goes_on(),
             Self::Read(args) => args.goes_on(),
             Self::Agents(args) => args.goes_on(),
             Self::Approvals(args) => args.goes_on(),

@@ -120,9 +120,29 @@ fn mcp_and_http_wait_for_a_command() {
     assert!(text.contains("status 0 after ") && text.contains(": echo over-mcp"), "{text}");
     marked.world.ok(&["send-keys", "-t", &marked.pane, "(exit 9)", "Enter"]);
     let body = json!({"panes": [marked.pane], "status": 9, "timeout_ms": 60_000});
-    let answer = marked.world.http("POST", "/v1/wait", Some(&body)).json();
+    let answer = marked.world.http("POST", "/v1/waits", Some(&body)).json();
     assert_eq!(answer["predicates"][0]["command"]["status"], 9, "{answer}");
     assert_eq!(answer["predicates"][0]["pattern"], "9");
+}
+
+/// "Tell me when anything fails": `commands -f` prints what was there, then each command as it ends.
+#[test]
+fn commands_are_followed() {
+    let marked = Marked::new();
+    marked.type_line("(exit 1)");
+    marked.wait(&["--status", "1", "--since", "start"]);
+    let mut failed = marked.world.spawn(&["commands", "-f", "--failed", "-t", &marked.pane]);
+    let mut all = marked.world.spawn(&["tail", "-f", "--commands", "-t", &marked.pane]);
+    failed.line_where("the first", |line| line.starts_with("1?  1 ") && line.ends_with("  (exit 1)"));
+    eventually("both follow", || marked.world.metric("muxtap_streams") >= 2);
+    marked.type_line("true");
+    marked.type_line("(exit 2)");
+    assert_eq!(failed.line_where("a line", |_| true).split_whitespace().next(), Some("3?"));
+    let lines = [all.line().unwrap(), all.line().unwrap()];
+    assert!(lines[0].starts_with("2?  0  ") && lines[0].ends_with("  true"), "{lines:?}");
+    assert!(lines[1].starts_with("3?  2  ") && lines[1].ends_with("  (exit 2)"), "{lines:?}");
+    failed.kill();
+    all.kill();
 }
 
 /// "Tell me when anything ends": the events of commands, once each and in order, also after a pause.

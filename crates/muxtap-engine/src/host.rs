@@ -417,6 +417,8 @@ impl Host {
                 pane
             }
         };
+        // A seed may have marks.
+        self.publish_commands(&pane);
         Some(self.sink(&pane, generation.unwrap_or_default()))
     }
 

@@ -1,16 +1,27 @@
 //! `commands`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
+use muxtap_base::plain;
+use muxtap_engine::is_pattern;
+use regex::Regex;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    Caller, Outcome, fitting,
-    output::{self, Table},
+    Caller, Outcome,
+    events::join_targets,
+    fitting,
+    output::{self, Failure, Table},
     path_named,
 };
 use crate::{
-    api::{CommandInfo, CommandsAnswer, CommandsRequest, SeenMarks},
-    cli::EXIT_ERROR,
+    api::{CommandInfo, CommandsAnswer, CommandsRequest, Error, Event, EventKind, EventsRequest, SeenMarks},
+    cli::{
+        EXIT_ERROR,
+        follow::{FollowedEvents, Recovery},
+    },
+    protocol::ids::PaneId,
 };
 
 /// List the commands that ran in a pane
@@ -24,6 +35,7 @@ use crate::{
   muxtap commands -t %0                          what ran, and how it ended
   muxtap commands -t %0 --failed -n 1            the last command that failed
   muxtap commands -t 'work:*' --grep '^cargo'
+  muxtap commands -f -t '*:*' --failed           then each that fails, as it ends
   muxtap read -t %0 --command last-failed        what it printed")]
 pub(in crate::cli) struct Commands {
     /// The panes; names may contain `*`; repeatable (default: the caller's)
@@ -38,10 +50,32 @@ pub(in crate::cli) struct Commands {
     /// Print only commands whose line matches this regex
     #[arg(long, value_name = "REGEX")]
     grep: Option<String>,
+    /// Then print each command as it ends, until Ctrl-C
+    #[arg(short = 'f', long)]
+    follow: bool,
 }
 
 impl Commands {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+    /// Returns whether the command prints until it is stopped.
+    pub(in crate::cli) fn goes_on(&self) -> bool {
+        self.follow
+    }
+
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
+        if self.targets.is_empty() {
+            self.targets.push(caller.target(None)?);
+        }
+        if !self.follow {
+            return self.list(caller, &mut BTreeMap::new()).await;
+        }
+        // First the stream, then the list: no command ends in between.
+        let mut ended = Ended::follow(caller, &self.targets, self.failed, self.grep.as_deref()).await?;
+        self.list(caller, &mut ended.last).await?;
+        ended.print(caller).await
+    }
+
+    /// Prints the list. Notes the last command of each pane that has ended.
+    async fn list(&self, caller: &Caller, last: &mut BTreeMap<PaneId, u64>) -> Outcome {
         let request = CommandsRequest { n: self.n, failed: self.failed, grep: self.grep.clone() };
         let mut client = caller.client().await?;
         let mut targets = Vec::new();
@@ -52,9 +86,6 @@ impl Commands {
                 targets.push(target.clone());
             }
         }
-        if targets.is_empty() {
-            targets.push(caller.target(None)?);
-        }
         let mut answers = Vec::new();
         for target in &targets {
             let path = format!("{}/commands", path_named("panes", target)?);
@@ -62,6 +93,8 @@ impl Commands {
             if caller.json {
                 output::print_json(&answer)?;
             }
+            let ended = answer.commands.iter().filter(|command| command.end.is_some());
+            last.insert(answer.pane, ended.map(|command| command.number).max().unwrap_or_default());
             answers.push((target.clone(), answer));
         }
         let is_marked = answers.iter().any(|(_, answer)| answer.marks != SeenMarks::None);
@@ -73,6 +106,66 @@ impl Commands {
             unmarked.for_each(|(target, _)| output::note(&unmarked_note(target)));
         }
         Ok(if is_marked { 0 } else { EXIT_ERROR })
+    }
+}
+
+/// The commands that end from now on.
+pub(super) struct Ended {
+    followed: FollowedEvents,
+    request: EventsRequest,
+    /// Whether the lines begin with the pane.
+    names_panes: bool,
+    failed: bool,
+    grep: Option<Regex>,
+    /// The last command of each pane that was printed before.
+    last: BTreeMap<PaneId, u64>,
+}
+
+impl Ended {
+    /// Follows panes and patterns. `failed`, `grep`: as the flags.
+    pub(super) async fn follow(
+        caller: &Caller,
+        targets: &[String],
+        failed: bool,
+        grep: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let grep = grep.map(Regex::new).transpose().map_err(|error| Error::invalid(format!("grep: {error}")))?;
+        let types = Some(EventKind::CommandFinished.as_str().to_owned());
+        let request = EventsRequest { panes: join_targets(targets)?, types, ..EventsRequest::default() };
+        let followed = FollowedEvents::begin(caller, &request).await?;
+        let names_panes = targets.len() > 1 || targets.iter().any(|target| is_pattern(target));
+        Ok(Self { followed, request, names_panes, failed, grep, last: BTreeMap::new() })
+    }
+
+    /// Prints a line for each command, with `--json` its event.
+    pub(super) async fn print(mut self, caller: &Caller) -> Outcome {
+        loop {
+            let mut written = Ok(());
+            let Self { followed, names_panes, failed, grep, last, .. } = &mut self;
+            let step = followed.next(|data| {
+                // A newer daemon may send events that are unknown here.
+                let Ok(Event::CommandFinished { pane, command }) = serde_json::from_slice(data) else { return };
+                let line = command.line.as_deref().unwrap_or_default();
+                let is_wanted = last.get(&pane).is_none_or(|last| command.number > *last)
+                    && (!*failed || command.has_failed())
+                    && grep.as_ref().is_none_or(|grep| grep.is_match(line));
+                if !is_wanted || written.is_err() {
+                    return;
+                }
+                written = if caller.json {
+                    output::print_json_line(data)
+                } else {
+                    let pane = if *names_panes { format!("{pane}  ") } else { String::new() };
+                    let row = cells(&command).map(|cell| plain::name(&cell).into_owned()).join("  ");
+                    output::print(format!("{pane}{row}\n"))
+                };
+            });
+            let step = step.await;
+            written?;
+            if self.followed.recover(caller, &self.request, step).await? == Recovery::DaemonEnded {
+                return Ok(EXIT_ERROR);
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use regex::Regex;
 
 use super::{
     Caller, Outcome,
+    commands::Ended,
     events::join_targets,
     lines::{Lines, Style},
     listed, nothing_fits,
@@ -42,6 +43,7 @@ use crate::{
   muxtap tail -f 'work:*'                        all panes of a session, and new ones
   muxtap tail -f build:0 build:1 'logs*:*'
   muxtap tail --since 10m --until 5m 'web-*:*'
+  muxtap tail -f --commands 'work:*'             each command as it ends
   muxtap tail -f --grep 'WARN|ERROR' --timestamps '*:*'")]
 pub(in crate::cli) struct Tail {
     /// Follow the output from now on
@@ -63,6 +65,10 @@ pub(in crate::cli) struct Tail {
     /// Print the time at which `tail` printed each line, in UTC; with -f
     #[arg(long, requires = "follow")]
     timestamps: bool,
+    /// Print a line for each command that ends instead of the output, as `muxtap commands` does; with
+    /// -f
+    #[arg(long, requires = "follow", conflicts_with_all = ["since", "timestamps", "ansi"])]
+    commands: bool,
     /// Keep the panes' colors and other escape sequences
     #[arg(long)]
     ansi: bool,
@@ -86,6 +92,10 @@ impl Tail {
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         self.targets.append(&mut self.target);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
+        if self.commands {
+            let grep = self.grep.as_ref().map(Regex::as_str);
+            return Ended::follow(caller, &self.targets, false, grep).await?.print(caller).await;
+        }
         if caller.json && (self.grep.is_some() || self.timestamps) {
             return Err(Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into());
         }
