@@ -27,7 +27,7 @@ use super::{
             CopyMode, KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow,
             RespawnPane, SelectLayout, SelectPane, SelectWindow,
         },
-        commands::Commands,
+        command_list::Commands,
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
         daemon::{Config, Serve, Status, Stop, TokenArgs},

@@ -14,7 +14,7 @@ use rustix::fs::Access;
 use serde::Serialize;
 
 use self::daemon::Daemon;
-use super::{Caller, Outcome, commands::SWITCH_ON, output, path_named, path_of};
+use super::{Caller, Outcome, command_list::SWITCH_ON, output, path_named, path_of};
 use crate::{
     api::{
         CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, EnvironmentAnswer, Error, ErrorCode, HostInfo,

@@ -9,7 +9,7 @@ pub(super) mod bridge;
 pub(super) mod capability;
 pub(super) mod capture;
 pub(super) mod change;
-pub(super) mod commands;
+pub(super) mod command_list;
 pub(super) mod completions;
 pub(super) mod create;
 pub(super) mod daemon;

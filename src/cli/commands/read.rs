@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use clap::{Args, ValueEnum as _};
 
-use super::{Caller, Outcome, commands::note_incomplete, duration, output, path_named, since, url};
+use super::{Caller, Outcome, command_list::note_incomplete, duration, output, path_named, since, url};
 use crate::{
     api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::{
