@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::{
     Caller, Outcome,
-    commands::Ended,
+    command_list::Ended,
     events::join_targets,
     lines::{Lines, Style},
     listed, nothing_fits,
