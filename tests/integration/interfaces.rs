@@ -54,6 +54,8 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("begin_wait", "exit", "wait-for --exit", "wait_for exit"),
     ("begin_wait", "prompt", "wait-for --prompt", "wait_for prompt"),
     ("begin_wait", "bell", "wait-for --bell", "wait_for bell"),
+    ("begin_wait", "command", "wait-for --command", "wait_for command"),
+    ("begin_wait", "status", "wait-for --status", "wait_for status"),
     ("begin_wait", "title", "wait-for --title", "wait_for title"),
     ("begin_wait", "fail", "wait-for --fail", "wait_for fail"),
     ("begin_wait", "since", "wait-for --since", "wait_for since"),

@@ -173,7 +173,7 @@ pub struct Read {
     /// or lines:N
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Only this command's output: its number, -1 (the last one) or last-failed
+    /// Number, -1 or last-failed
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "number_or_word")]
     pub command: Option<String>,
     /// Wait this long for output, at most 50000
@@ -232,19 +232,21 @@ pub struct Wait {
     pub stable_ms: Option<u64>,
     /// Then no output for this long
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
     pub settle_ms: Option<u64>,
     /// A shell's prompt rests
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prompt: bool,
     /// The bell rang
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(ignore)]
     pub bell: bool,
-    /// A command ended: the one that runs, else the one you last typed, else the next (the shell must mark commands)
+    /// A command ended
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub command: bool,
     /// A command ended with this status, or (!0) any other
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(ignore)]
     pub status: Option<StatusIs>,
     /// Regex on the pane's title
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,13 +254,13 @@ pub struct Wait {
     /// The process ended
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exit: bool,
-    /// Every pane must match (default: any)
+    /// Every pane (default: any)
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
     /// As in `read_since`; or screen
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Default 30000, at most a day
+    /// Default 30000
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Return at once with the wait's id
@@ -645,9 +647,12 @@ mod tests {
             (refused::<Wait>(&json!({"prompt": "yes"})), r#"prompt: expected true or false, got "yes""#),
             (
                 refused::<List>(&json!({"what": "pane"})),
-                r#"what: expected one of sessions, windows, panes, agents, got "pane""#,
+                r#"what: expected one of sessions, windows, panes, agents, commands, got "pane""#,
             ),
-            (refused::<List>(&json!({"what": 1})), "what: expected one of sessions, windows, panes, agents, got 1"),
+            (
+                refused::<List>(&json!({"what": 1})),
+                "what: expected one of sessions, windows, panes, agents, commands, got 1",
+            ),
             (refused::<Create>(&json!({"env": {"A": 1}})), "env.A: expected a string, got 1"),
             (refused::<Create>(&json!({"env": ["A=1"]})), "env: expected an object, got a list"),
             (

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Fields whose names need no description.
-pub const SELF_EXPLANATORY: [&str; 6] = ["width", "height", "cwd", "env", "bell", "panes"];
+pub const SELF_EXPLANATORY: [&str; 5] = ["width", "height", "cwd", "env", "panes"];
 
 /// Returns the schema of a tool's arguments: descriptions stay, and null is not a value of an optional
 /// field.
