@@ -37,6 +37,8 @@ use crate::{
 /// follows its pane's name. -f ends when the panes have ended (never for a pattern), when the
 /// daemon is stopped, or with Ctrl-C. If the daemon is killed, -f continues with the next daemon,
 /// after a note that output is missing.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap tail -n 50 -t %0

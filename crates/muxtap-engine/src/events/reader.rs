@@ -266,10 +266,14 @@ impl Reader {
             }
         };
         let count = self.earlier.partition_point(|earlier| earlier.offset <= at);
-        self.earlier.drain(..count).for_each(|earlier| send(&earlier));
+        for earlier in self.earlier.drain(..count) {
+            send(&earlier);
+        }
         let (latest, next) = self.pane.noted_changes(self.next_noted, at);
         self.next_noted = next;
-        latest.iter().for_each(|noted| send(noted));
+        for noted in &latest {
+            send(noted);
+        }
     }
 
     fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {
