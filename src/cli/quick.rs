@@ -138,8 +138,8 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "wait-for" | "wait" => Takes {
             values: "T",
             repeated: "tp",
-            words: &["any", "all", "exit", "propagate", "prompt", "bell"],
-            long_values: &["stable", "title", "since", "settle", "timeout"],
+            words: &["any", "all", "exit", "propagate", "prompt", "bell", "command"],
+            long_values: &["stable", "title", "since", "settle", "timeout", "status"],
             long_repeated: &["screen", "gone", "fail"],
             ..Takes::default()
         },
@@ -367,6 +367,8 @@ mod tests {
             "muxtap wait-for -T 60 -t %1 -t %2 -p a -p b --all",
             "muxtap wait -t %2 -p b -T 60 -t %1 -p a",
             "muxtap wait-for -t %1 -t work:1 --all --exit --propagate --timeout 1.5",
+            "muxtap wait-for -t %1 --command --propagate",
+            "muxtap wait-for -t %1 --status !0 --propagate",
             "muxtap wait-for -t %1 --screen a --gone b --title c --stable 2 --settle 1 --prompt --bell --any -L n",
         ] {
             assert!(assert_same(&line.split(' ').collect::<Vec<_>>()), "{line}");
@@ -409,6 +411,7 @@ mod tests {
             "muxtap wait-for -t %1 --any --all -p x",
             "muxtap wait-for -t %1 -p x --propagate",
             "muxtap wait-for -t %1 -p x -T soon",
+            "muxtap wait-for -t %1 --status none",
             "muxtap wait-for -t %1 -p x -T 1 --timeout 2",
             "muxtap wait-for -t %1 -p x --notify",
             "muxtap wait-for -t %1 --title a --title b",

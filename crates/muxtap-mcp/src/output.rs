@@ -171,8 +171,8 @@ impl ListOutput {
             let _ = writeln!(text, "{}", command_line(one));
         }
         if text.is_empty() && self.marks == Some(SeenMarks::None) {
-            return "no commands are known: the pane's shell has printed no marks since muxtap follows the pane; `muxtap \
-                    shell-integration` switches them on"
+            return "no commands are known: the pane's shell has printed no marks since muxtap began to follow the pane; \
+                    `muxtap shell-integration` switches them on"
                 .to_owned();
         }
         for host in &self.unreachable {

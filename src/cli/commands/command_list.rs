@@ -172,8 +172,8 @@ impl Ended {
 /// Says how to switch on the marks of a pane that has none.
 pub(super) fn unmarked_note(pane: &str) -> String {
     format!(
-        "{pane}: its shell has printed no marks since muxtap follows the pane; {SWITCH_ON} switches them on for new \
-         bash shells (others: muxtap shell-integration --help)"
+        "{pane}: its shell has printed no marks since muxtap began to follow the pane; {SWITCH_ON} switches them on for \
+         new bash shells (others: muxtap shell-integration --help)"
     )
 }
 

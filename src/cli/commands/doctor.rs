@@ -302,7 +302,7 @@ fn marks_of(target: &str, marks: Result<Option<SeenMarks>>) -> Check {
         }
         Ok(Some(SeenMarks::None)) => Check::warning(
             NAME,
-            format!("{target}: its shell has printed no marks since muxtap follows the pane"),
+            format!("{target}: its shell has printed no marks since muxtap began to follow the pane"),
             format!("{SWITCH_ON}, for new shells; for others see muxtap shell-integration --help"),
         ),
         Ok(None) => Check::ok(NAME, format!("{target}: no daemon is running, so no pane is followed")),

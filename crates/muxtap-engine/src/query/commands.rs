@@ -160,8 +160,9 @@ fn no_such_command(pane: &PaneState, locked: &LockedPane, choice: CommandChoice)
 fn why_none(marks: SeenMarks) -> &'static str {
     match marks {
         SeenMarks::None => {
-            "its shell has printed no marks since muxtap follows the pane; `muxtap shell-integration` switches them on"
+            "its shell has printed no marks since muxtap began to follow the pane; `muxtap shell-integration` switches \
+             them on"
         }
-        SeenMarks::Claimed | SeenMarks::Trusted => "its shell has run none since muxtap follows the pane",
+        SeenMarks::Claimed | SeenMarks::Trusted => "its shell has run none since muxtap began to follow the pane",
     }
 }
