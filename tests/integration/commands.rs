@@ -105,6 +105,8 @@ fn a_table_of_the_commands_of_today() {
     assert_eq!(today.len(), 3);
     assert!(today.iter().all(|one| one["duration_ms"].is_u64() && one["trusted"] == true), "{list}");
     assert!(today.windows(2).all(|two| two[0]["started_ms"].as_u64() <= two[1]["started_ms"].as_u64()), "{list}");
+    let over = |time: &str| world.ok(&["commands", "-t", &pane, "--over", time]).lines().count();
+    assert_eq!((over("0"), over("1h")), (4, 0), "a title and three commands; none");
     assert_eq!((&list["marks"], &today[1]["line"]), (&"trusted".into(), &"sh -c 'echo broken; exit 7'".into()));
 }
 

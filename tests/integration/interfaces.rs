@@ -36,6 +36,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("list_commands", "n", "commands -n", "list n"),
     ("list_commands", "failed", "commands --failed", "list failed"),
     ("list_commands", "grep", "commands --grep", "list grep"),
+    ("list_commands", "over_ms", "commands --over", "list over_ms"),
     ("send_input", "keys", "send-keys [KEYS]", "send_keys keys"),
     ("send_input", "text", "send-keys --literal", "send_keys text"),
     ("send_input", "hex", "send-keys --hex", "send_keys hex"),

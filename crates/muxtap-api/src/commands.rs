@@ -21,6 +21,9 @@ pub struct CommandsRequest {
     /// Only commands whose line matches this regex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grep: Option<String>,
+    /// Only commands that ended after at least this many milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_ms: Option<u64>,
 }
 
 impl Fields for CommandsRequest {}
@@ -120,6 +123,11 @@ impl CommandInfo {
         let after =
             self.duration_ms.map(|ms| format!(" after {}.{} s", ms / 1000, ms % 1000 / 100)).unwrap_or_default();
         format!("{end}{after}{}", self.colon_line())
+    }
+
+    /// Returns whether the command ended after at least this many milliseconds.
+    pub fn took(&self, over_ms: u64) -> bool {
+        self.duration_ms.is_some_and(|took| took >= over_ms)
     }
 
     /// Returns whether the command ended with a signal or a status other than 0.

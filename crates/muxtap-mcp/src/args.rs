@@ -95,6 +95,10 @@ pub struct List {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub grep: Option<String>,
+    /// Commands: only those that ended after at least this many milliseconds
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub over_ms: Option<u64>,
     /// Also the default servers of all other hosts
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]

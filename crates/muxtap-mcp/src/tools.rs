@@ -147,8 +147,8 @@ async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Resul
 /// Calls the tool `list`.
 pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOutput> {
     use args::ListKind::{Agents, Commands, Panes, Sessions, Windows};
-    if args.what != Commands && (args.n.is_some() || args.failed || args.grep.is_some()) {
-        return Err(Error::invalid("n, failed and grep: only with what: commands"));
+    if args.what != Commands && (args.n.is_some() || args.failed || args.grep.is_some() || args.over_ms.is_some()) {
+        return Err(Error::invalid("n, failed, grep and over_ms: only with what: commands"));
     }
     let mut output = ListOutput::default();
     let targets = args.target.as_slice();
@@ -181,7 +181,7 @@ pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOut
                 return Err(Error::invalid("target: missing; expected the pane whose commands are listed"));
             };
             let n = Some(args.n.unwrap_or(LISTED_COMMANDS));
-            let request = CommandsRequest { n, failed: args.failed, grep: args.grep };
+            let request = CommandsRequest { n, failed: args.failed, grep: args.grep, over_ms: args.over_ms };
             let answer = call.server(args.server.as_deref())?.list_commands(target, &request).await?;
             (output.commands, output.marks) = (Some(answer.commands), Some(answer.marks));
         }

@@ -9,7 +9,7 @@ use regex::Regex;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    Caller, Outcome,
+    Caller, Outcome, duration,
     events::join_targets,
     fitting,
     output::{self, Failure, Table},
@@ -35,7 +35,7 @@ use crate::{
   muxtap commands -t %0                          what ran, and how it ended
   muxtap commands -t %0 --failed -n 1            the last command that failed
   muxtap commands -t 'work:*' --grep '^cargo'
-  muxtap commands -f -t '*:*' --failed           then each that fails, as it ends
+  muxtap commands -f -t '*:*' --over 1m          then each that ends after more than a minute
   muxtap read -t %0 --command last-failed        what it printed")]
 pub(in crate::cli) struct Commands {
     /// The panes; names may contain `*`; repeatable (default: the caller's)
@@ -50,6 +50,9 @@ pub(in crate::cli) struct Commands {
     /// Print only commands whose line matches this regex
     #[arg(long, value_name = "REGEX")]
     grep: Option<String>,
+    /// Print only commands that ended after at least this long: seconds, or `90s`, `10m`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    over: Option<u64>,
     /// Then print each command as it ends, until Ctrl-C
     #[arg(short = 'f', long)]
     follow: bool,
@@ -69,14 +72,16 @@ impl Commands {
             return self.list(caller, &mut BTreeMap::new()).await;
         }
         // First the stream, then the list: no command ends in between.
-        let mut ended = Ended::follow(caller, &self.targets, self.failed, self.grep.as_deref()).await?;
+        let wanted = Wanted { failed: self.failed, over_ms: self.over, grep: self.grep.as_deref() };
+        let mut ended = Ended::follow(caller, &self.targets, wanted).await?;
         self.list(caller, &mut ended.last).await?;
         ended.print(caller).await
     }
 
     /// Prints the list. Notes the last command of each pane that has ended.
     async fn list(&self, caller: &Caller, last: &mut BTreeMap<PaneId, u64>) -> Outcome {
-        let request = CommandsRequest { n: self.n, failed: self.failed, grep: self.grep.clone() };
+        let Self { n, failed, over, .. } = *self;
+        let request = CommandsRequest { n, failed, grep: self.grep.clone(), over_ms: over };
         let mut client = caller.client().await?;
         let mut targets = Vec::new();
         for target in &self.targets {
@@ -109,6 +114,17 @@ impl Commands {
     }
 }
 
+/// Which of the commands that end are printed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    /// Only those that ended with a signal or a status other than 0.
+    pub(super) failed: bool,
+    /// Only those that ended after at least this many milliseconds.
+    pub(super) over_ms: Option<u64>,
+    /// Only those whose line matches this regex.
+    pub(super) grep: Option<&'a str>,
+}
+
 /// The commands that end from now on.
 pub(super) struct Ended {
     followed: FollowedEvents,
@@ -116,38 +132,37 @@ pub(super) struct Ended {
     /// Whether the lines begin with the pane.
     names_panes: bool,
     failed: bool,
+    over_ms: u64,
     grep: Option<Regex>,
     /// The last command of each pane that was printed before.
     last: BTreeMap<PaneId, u64>,
 }
 
 impl Ended {
-    /// Follows panes and patterns. `failed`, `grep`: as the flags.
-    pub(super) async fn follow(
-        caller: &Caller,
-        targets: &[String],
-        failed: bool,
-        grep: Option<&str>,
-    ) -> Result<Self, Failure> {
+    /// Follows panes and patterns.
+    pub(super) async fn follow(caller: &Caller, targets: &[String], wanted: Wanted<'_>) -> Result<Self, Failure> {
+        let Wanted { failed, over_ms, grep } = wanted;
+        let over_ms = over_ms.unwrap_or_default();
         let grep = grep.map(Regex::new).transpose().map_err(|error| Error::invalid(format!("grep: {error}")))?;
         let types = Some(EventKind::CommandFinished.as_str().to_owned());
         let request = EventsRequest { panes: join_targets(targets)?, types, ..EventsRequest::default() };
         let followed = FollowedEvents::begin(caller, &request).await?;
         let names_panes = targets.len() > 1 || targets.iter().any(|target| is_pattern(target));
-        Ok(Self { followed, request, names_panes, failed, grep, last: BTreeMap::new() })
+        Ok(Self { followed, request, names_panes, failed, over_ms, grep, last: BTreeMap::new() })
     }
 
     /// Prints a line for each command, with `--json` its event.
     pub(super) async fn print(mut self, caller: &Caller) -> Outcome {
         loop {
             let mut written = Ok(());
-            let Self { followed, names_panes, failed, grep, last, .. } = &mut self;
+            let Self { followed, names_panes, failed, over_ms, grep, last, .. } = &mut self;
             let step = followed.next(|data| {
                 // A newer daemon may send events that are unknown here.
                 let Ok(Event::CommandFinished { pane, command }) = serde_json::from_slice(data) else { return };
                 let line = command.line.as_deref().unwrap_or_default();
                 let is_wanted = last.get(&pane).is_none_or(|last| command.number > *last)
                     && (!*failed || command.has_failed())
+                    && command.took(*over_ms)
                     && grep.as_ref().is_none_or(|grep| grep.is_match(line));
                 if !is_wanted || written.is_err() {
                     return;
@@ -201,7 +216,7 @@ fn cells(command: &CommandInfo) -> [String; 5] {
     [
         format!("{}{claimed}", command.number),
         status(command),
-        command.duration_ms.map_or_else(|| "-".to_owned(), duration),
+        command.duration_ms.map_or_else(|| "-".to_owned(), took),
         started(command.started_ms).unwrap_or_else(|| "-".to_owned()),
         line(command),
     ]
@@ -217,7 +232,7 @@ fn status(command: &CommandInfo) -> String {
 }
 
 /// Formats a duration with at most two units.
-fn duration(milliseconds: u64) -> String {
+fn took(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     match seconds {
         0..10 => format!("{seconds}.{}s", milliseconds % 1000 / 100),
@@ -291,7 +306,7 @@ mod tests {
             (3_600_000, "1h00m"),
             (90_060_000, "25h01m"),
         ] {
-            assert_eq!(duration(milliseconds), text);
+            assert_eq!(took(milliseconds), text);
         }
     }
 }

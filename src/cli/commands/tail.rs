@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::{
     Caller, Outcome,
-    command_list::Ended,
+    command_list::{Ended, Wanted},
     events::join_targets,
     lines::{Lines, Style},
     listed, nothing_fits,
@@ -95,8 +95,8 @@ impl Tail {
         self.targets.append(&mut self.target);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
         if self.commands {
-            let grep = self.grep.as_ref().map(Regex::as_str);
-            return Ended::follow(caller, &self.targets, false, grep).await?.print(caller).await;
+            let wanted = Wanted { grep: self.grep.as_ref().map(Regex::as_str), ..Wanted::default() };
+            return Ended::follow(caller, &self.targets, wanted).await?.print(caller).await;
         }
         if caller.json && (self.grep.is_some() || self.timestamps) {
             return Err(Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into());

@@ -31,6 +31,9 @@ impl Server {
         if request.failed {
             commands.retain(CommandInfo::has_failed);
         }
+        if let Some(over_ms) = request.over_ms {
+            commands.retain(|command| command.took(over_ms));
+        }
         if let Some(grep) = &request.grep {
             commands = self.matching(commands, grep).await?;
         }
