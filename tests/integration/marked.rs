@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     common::{World, eventually, run},
     mcp::Client,
+    subscribers::{Event, Sse},
 };
 
 /// A world with a pane in which bash marks its commands.
@@ -145,50 +146,44 @@ fn commands_are_followed() {
     all.kill();
 }
 
-/// "Tell me when anything ends": the events of commands, once each and in order, also after a pause.
+/// The events of commands come in the order of the stream, each once, also after a pause.
 #[test]
 fn events_of_marks_come_in_order_and_once() {
     let marked = Marked::new();
     let types = "command-started,command-finished,cwd,progress,notification";
-    let mut events = marked.world.spawn(&["events", "-t", &marked.pane, "--types", types, "--since", "start"]);
-    eventually("it follows", || marked.world.metric("muxtap_streams") >= 1);
+    let query = format!("panes={}&types={types}", marked.pane.replace('%', "%25"));
+    let next = |events: &mut Sse| {
+        let Event { kind, data } = events.next().expect("an event");
+        assert_eq!(data["pane"], marked.pane);
+        let text = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
+        match kind.as_str() {
+            "cwd" => format!("cwd {}", text("path")),
+            "progress" => format!("progress {} {}", text("state"), data["percent"]),
+            "notification" => format!("notification {} {}", text("title"), text("body")),
+            // A short command may have its end when its begin is sent.
+            "command-started" => format!("started {}", data["command"]["number"]),
+            _ => format!("finished {} {}", data["command"]["number"], data["command"]["status"]),
+        }
+    };
+    let mut events = Sse::open(&marked.world, &query);
     marked.type_line("printf '\\033]9;4;1;40\\007\\033]777;notify;Build;done\\007'; (exit 5)");
     marked.type_line("cd /usr");
     let mut seen = Vec::new();
-    let mut last = Value::Null;
     while !seen.contains(&"cwd /usr".to_owned()) {
-        let event: Value = serde_json::from_str(&events.line().unwrap()).unwrap();
-        assert_eq!(event["pane"], marked.pane);
-        let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
-        seen.push(match text("type").as_str() {
-            "cwd" => format!("cwd {}", text("path")),
-            "progress" => format!("progress {} {}", text("state"), event["percent"]),
-            "notification" => format!("notification {} {}", text("title"), text("body")),
-            kind => format!("{kind} {} {}", event["command"]["number"], event["command"]["status"]),
-        });
-        last = event;
+        seen.push(next(&mut events));
     }
-    events.kill();
-    let seen: Vec<_> = seen.iter().filter(|one| !one.starts_with("cwd ") || *one == "cwd /usr").collect();
-    let wanted = [
-        "command-started 1 null",
-        "progress running 40",
-        "notification Build done",
-        "command-finished 1 5",
-        "command-started 2 null",
-        "command-finished 2 0",
-        "cwd /usr",
-    ];
-    assert_eq!(seen, wanted);
+    let progress = ["started 1", "progress running 40", "notification Build done", "finished 1 5"];
+    assert_eq!(seen, [&progress[..], &["started 2", "finished 2 0", "cwd /usr"]].concat());
     // A subscriber that comes back gets what ended meanwhile, and nothing twice.
-    let id = last["id"].as_str().unwrap().to_owned();
-    marked.type_line("true");
-    marked.world.ok(&["wait-for", "-t", &marked.pane, "--command", "--since", "start", "--status", "0", "-T", "60"]);
-    let mut again = marked.world.spawn(&["events", "-t", &marked.pane, "--types", types, "--resume", &id]);
-    let next = |events: &mut crate::common::Background| -> String {
-        let event: Value = serde_json::from_str(&events.line().unwrap()).unwrap();
-        format!("{} {}", event["type"].as_str().unwrap(), event["command"]["number"])
-    };
-    assert_eq!([next(&mut again), next(&mut again)], ["command-started 3", "command-finished 3"]);
-    again.kill();
+    let id = events.id.clone().expect("an id");
+    drop(events);
+    marked.type_line("(exit 6)");
+    marked.wait(&["--status", "6", "--since", "start"]);
+    let mut again = Sse::resume(&marked.world, &query, Some(&id));
+    assert_eq!([next(&mut again), next(&mut again)], ["started 3", "finished 3 6"]);
+    let id = again.id.clone().expect("an id");
+    drop(again);
+    marked.type_line("(exit 7)");
+    let mut again = Sse::resume(&marked.world, &query, Some(&id));
+    assert_eq!([next(&mut again), next(&mut again)], ["started 4", "finished 4 7"]);
 }

@@ -12,18 +12,21 @@ use regex::RegexBuilder;
 use super::read::check_most;
 use crate::{PaneState, Server, limits, pane::LockedPane};
 
+/// The greatest number in a request: that of the document of HTTP (`int64`).
+const MOST: u64 = i64::MAX.unsigned_abs();
 /// The size limit of a compiled pattern, in bytes.
 const PATTERN_BYTES: usize = 1 << 20;
 
 impl Server {
     /// Lists the commands that ran in a pane while it was followed, the earliest first.
     ///
-    /// Errors: those of a target; `INVALID_ARGUMENT` for an invalid pattern, or if no command is
-    /// requested.
+    /// Errors: those of a target; `INVALID_ARGUMENT` for an invalid pattern or a number out of range.
     pub async fn list_commands(&self, target: &str, request: &CommandsRequest) -> Result<CommandsAnswer> {
         self.engine.authorize(Tier::Read)?;
-        if request.n == Some(0) {
-            return Err(Error::invalid("n: expected at least 1, got 0"));
+        for (name, least, given) in [("n", 1, request.n), ("over_ms", 0, request.over_ms)] {
+            if let Some(given) = given.filter(|given| !(least..=MOST).contains(given)) {
+                return Err(Error::invalid(format!("{name}: expected {least} to {MOST}, got {given}")));
+            }
         }
         let pane = self.resolve_pane(target).await?;
         let (placed, marks) = pane.marked_commands();
