@@ -172,6 +172,8 @@ fn events_of_marks_come_in_order_and_once() {
     while !seen.contains(&"cwd /usr".to_owned()) {
         seen.push(next(&mut events));
     }
+    // The first directory may have been reported before the pane was followed.
+    seen.retain(|event| !event.starts_with("cwd ") || event == "cwd /usr");
     let progress = ["started 1", "progress running 40", "notification Build done", "finished 1 5"];
     assert_eq!(seen, [&progress[..], &["started 2", "finished 2 0", "cwd /usr"]].concat());
     // A subscriber that comes back gets what ended meanwhile, and nothing twice.
