@@ -193,13 +193,14 @@ fn mcp_lists_commands_and_returns_what_one_printed() {
     let list = client.call("list", &json!({"what": "commands", "target": pane}));
     assert_eq!(list["commands"].as_array().unwrap().len(), 3, "{list}");
     let failed = client.says("list", &json!({"what": "commands", "target": pane, "failed": true}));
-    assert!(failed.starts_with("2 sh -c 'echo broken; exit 7': exit status 7, "), "{failed}");
+    assert!(failed.starts_with("2 status 7 after "), "{failed}");
+    assert!(failed.trim_end().ends_with(": sh -c 'echo broken; exit 7'"), "{failed}");
     for (choice, text) in [(json!(-1), "last\n"), (json!(1), "one\ntwo"), (json!("last-failed"), "broken\n")] {
         let read = client.call("read_since", &json!({"target": pane, "command": choice}));
         assert_eq!(read["text"], text, "{read}");
     }
     let said = client.says("read_since", &json!({"target": pane, "command": -2}));
-    assert!(said.starts_with("broken\n[command 2 sh -c 'echo broken; exit 7': exit status 7"), "{said}");
+    assert!(said.starts_with("broken\n[command 2 status 7 after "), "{said}");
     client.fails("NOT_FOUND", "read_since", &json!({"target": pane, "command": 99}));
     client.fails("INVALID_ARGUMENT", "list", &json!({"what": "commands"}));
     client.fails("INVALID_ARGUMENT", "list", &json!({"failed": true}));

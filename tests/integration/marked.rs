@@ -102,6 +102,33 @@ fn a_status_is_waited_for_in_several_panes() {
     assert!(bad.stderr.contains("neither a number nor `!N`"), "{}", bad.stderr);
 }
 
+/// A pattern of failure in a command's output comes before the command's end, also if both were there
+/// before the wait.
+#[test]
+fn a_failure_in_the_output_precedes_the_end_of_the_command() {
+    let marked = Marked::new();
+    marked.world.ok(&["send-keys", "-t", &marked.pane, "printf 'err%s: x\\n' or", "Enter"]);
+    marked.world.ok(&["wait-for", "-t", &marked.pane, "-p", "^error: x$", "--prompt", "-T", "60"]);
+    let failed = marked.world.muxtap(&["wait-for", "-t", &marked.pane, "--command", "--fail", "^error:", "-T", "60"]);
+    assert_eq!(failed.status, 3, "{failed:?}");
+}
+
+/// The program that takes the pane over prints nothing.
+#[test]
+fn a_respawn_ends_the_command_that_is_waited_for() {
+    let marked = Marked::new();
+    marked.type_line("sleep 1000");
+    eventually("it runs", || {
+        let list = marked.world.json(&["commands", "-t", &marked.pane]);
+        list["commands"][0].is_object() && list["commands"][0]["end"].is_null()
+    });
+    let wait = marked.world.spawn(&["wait-for", "-t", &marked.pane, "--command", "-T", "60"]);
+    eventually("the wait is open", || marked.world.http("GET", "/v1/waits", None).json()["waits"][0].is_object());
+    marked.world.ok(&["respawn-pane", "-k", "-t", &marked.pane, "--", "sleep", "1000"]);
+    let answer = wait.finish();
+    assert_eq!((answer.status, answer.text().contains("status unknown")), (0, true), "{answer:?}");
+}
+
 #[test]
 fn without_marks_the_answer_says_how_to_switch_them_on() {
     let world = World::with_server();

@@ -106,13 +106,14 @@ pub struct CommandInfo {
 }
 
 impl CommandInfo {
-    /// Returns the command's line with a colon before it; empty if the line is unknown.
-    pub fn colon_line(&self) -> String {
-        self.line.as_ref().map(|line| format!(": {line}")).unwrap_or_default()
+    /// Returns the command's line as one line: `⏎` stands for a line end, `…` for an end that is
+    /// missing. Empty if the line is unknown.
+    pub fn one_line(&self) -> String {
+        let line = self.line.as_deref().unwrap_or_default().lines().collect::<Vec<_>>().join(" ⏎ ");
+        if self.line_cut { line + " …" } else { line }
     }
 
-    /// Describes how the command ended, in one line, with its line: `status 0 after 1.5 s: make`. The
-    /// line is as the shell or the screen gave it.
+    /// Describes how the command ended, in one line, with its line: `status 0 after 1.5 s: make`.
     pub fn summary(&self) -> String {
         let end = match (&self.signal, self.status, &self.end) {
             (Some(signal), ..) => format!("signal {signal}"),
@@ -122,7 +123,8 @@ impl CommandInfo {
         };
         let after =
             self.duration_ms.map(|ms| format!(" after {}.{} s", ms / 1000, ms % 1000 / 100)).unwrap_or_default();
-        format!("{end}{after}{}", self.colon_line())
+        let line = Some(self.one_line()).filter(|line| !line.is_empty());
+        format!("{end}{after}{}", line.map(|line| format!(": {line}")).unwrap_or_default())
     }
 
     /// Returns whether the command ended after at least this many milliseconds.

@@ -21,6 +21,7 @@ mod streams;
 mod tier;
 #[doc(hidden)]
 pub mod url;
+mod waits;
 pub mod wire;
 
 pub use agents::*;
@@ -40,3 +41,4 @@ pub use sessions::*;
 pub use status::StatusIs;
 pub use streams::*;
 pub use tier::{Tier, Tiers};
+pub use waits::*;

@@ -182,23 +182,10 @@ impl ListOutput {
     }
 }
 
-/// Formats a command as one line.
+/// Formats a command as one line: number, trust, end and line.
 fn command_line(command: &CommandInfo) -> String {
     let claimed = if command.trusted { "" } else { " (claimed)" };
-    let line = command.line.as_deref().unwrap_or("(unknown line)");
-    let line = line.lines().collect::<Vec<_>>().join(" ⏎ ");
-    format!("{}{claimed} {line}: {}", command.number, command_outcome(command))
-}
-
-/// Formats how a command ended and how long it ran.
-fn command_outcome(command: &CommandInfo) -> String {
-    let Some(ran) = command.duration_ms else { return "still runs".to_owned() };
-    let seconds = format!("{}.{} s", ran / 1000, ran % 1000 / 100);
-    match (&command.signal, command.status) {
-        (Some(signal), _) => format!("signal {signal}, {seconds}"),
-        (None, Some(status)) => format!("exit status {status}, {seconds}"),
-        (None, None) => format!("ended with an unknown status, {seconds}"),
-    }
+    format!("{}{claimed} {}", command.number, command.summary())
 }
 
 /// The result of `capture_pane`.

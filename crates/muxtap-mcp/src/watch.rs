@@ -146,7 +146,7 @@ fn text(output: &WatchOutput) -> String {
                 None => writeln!(text, "{pane} ended"),
             },
             "command-started" => {
-                writeln!(text, "{pane} started{}", command(event).map(|ran| ran.colon_line()).unwrap_or_default())
+                writeln!(text, "{pane} started: {}", command(event).map(|ran| ran.one_line()).unwrap_or_default())
             }
             "command-finished" => {
                 writeln!(text, "{pane} finished with {}", command(event).map(|ran| ran.summary()).unwrap_or_default())

@@ -218,7 +218,7 @@ fn cells(command: &CommandInfo) -> [String; 5] {
         status(command),
         command.duration_ms.map_or_else(|| "-".to_owned(), took),
         started(command.started_ms).unwrap_or_else(|| "-".to_owned()),
-        line(command),
+        command.one_line(),
     ]
 }
 
@@ -246,13 +246,6 @@ fn took(milliseconds: u64) -> String {
 fn started(milliseconds: u64) -> Option<String> {
     let seconds = i64::try_from(milliseconds / 1000).ok()?;
     OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(&Rfc3339).ok()
-}
-
-/// Returns the command line as one line.
-fn line(command: &CommandInfo) -> String {
-    let Some(line) = &command.line else { return String::new() };
-    let cut = if command.line_cut { " …" } else { "" };
-    format!("{}{cut}", line.lines().collect::<Vec<_>>().join(" ⏎ "))
 }
 
 /// Notes what a reader of a command's output must know: it still runs, or bytes of it are missing.

@@ -571,8 +571,8 @@ mod tests {
             #[command(flatten)]
             wait: WaitFor,
         }
-        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --gone g --stable 0.5 --exit --prompt --bell --command --status \
-                    !0 --title t --fail f --since start --settle 1 -T 2.5";
+        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --gone g --stable 0.5 --exit --prompt --bell --command \
+                    --status !0 --title t --fail f --since start --settle 1 -T 2.5";
         let request = Only::try_parse_from(line.split_whitespace()).unwrap().wait.request();
         let expected = serde_json::json!({
             "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "gone": ["g"], "stable_ms": 500,

@@ -47,6 +47,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// Returns whether the command ended with a signal or a status other than 0.
+    pub fn has_failed(&self) -> bool {
+        self.end.is_some() && (self.signal.is_some() || self.status.is_some_and(|status| status != 0))
+    }
+
     /// Returns whether the screen may give this command its line.
     pub(super) fn lacks_line(&self) -> bool {
         self.line.is_none() && !self.is_trusted

@@ -83,8 +83,10 @@ impl Server {
     /// pane.
     pub fn last_command_line(&self, pane: PaneId) -> Option<String> {
         self.engine().authorize(Tier::Read).ok()?;
-        let commands = self.host.live_pane(pane)?.commands();
-        commands.iter().rev().find_map(|ran| Some(ran.command.line.as_ref()?.text.clone()))
+        let pane = self.host.live_pane(pane)?;
+        let locked = pane.lock();
+        let mut commands = locked.command_log().commands().rev();
+        commands.find_map(|command| Some(command.line.as_ref()?.text.clone()))
     }
 }
 

@@ -110,13 +110,6 @@ impl PaneState {
         Some(self.placed(&locked, command))
     }
 
-    /// Returns the commands, the earliest first, and the marks of shells that were seen.
-    pub(crate) fn marked_commands(&self) -> (Vec<PaneCommand>, SeenMarks) {
-        let locked = self.lock();
-        let commands = locked.output.commands.log.commands();
-        (commands.map(|command| self.placed(&locked, command)).collect(), locked.seen_marks())
-    }
-
     /// Returns the command of a choice, if the pane has it.
     pub(crate) fn chosen_command(&self, locked: &LockedPane, choice: CommandChoice) -> Option<PaneCommand> {
         let log = &locked.output.commands.log;
@@ -126,7 +119,7 @@ impl PaneState {
                 let skipped = usize::try_from(place.checked_sub(1)?).ok()?;
                 log.commands().rev().nth(skipped)
             }
-            CommandChoice::LastFailed => log.commands().rev().find(|command| has_failed(command)),
+            CommandChoice::LastFailed => log.commands().rev().find(|command| command.has_failed()),
         };
         command.map(|command| self.placed(locked, command))
     }
@@ -162,11 +155,6 @@ impl PaneState {
         let end = command.output.end.unwrap_or(ring.end());
         PaneCommand { start: self.cursor(command.output.start), end: self.cursor(end), command }
     }
-}
-
-/// Returns whether a command ended with a signal or a status other than 0.
-fn has_failed(command: &Command) -> bool {
-    command.end.is_some() && (command.signal.is_some() || command.status.is_some_and(|status| status != 0))
 }
 
 impl LockedPane {

@@ -9,7 +9,7 @@ use muxtap_api::{
 use muxtap_core::stream::ring::{Chunk, Reading};
 use regex::RegexBuilder;
 
-use super::read::check_most;
+use super::read::{check_most, read_answer};
 use crate::{PaneState, Server, limits, pane::LockedPane};
 
 /// The greatest number in a request: that of the document of HTTP (`int64`).
@@ -29,7 +29,7 @@ impl Server {
             }
         }
         let pane = self.resolve_pane(target).await?;
-        let (placed, marks) = pane.marked_commands();
+        let (placed, marks) = (pane.commands(), pane.lock().seen_marks());
         let mut commands: Vec<_> = placed.iter().map(CommandInfo::from).collect();
         if request.failed {
             commands.retain(CommandInfo::has_failed);
@@ -96,18 +96,7 @@ impl Server {
             let (chunk, gap) = read_range(&locked, from..end, most, request.format, command.command.end.is_some());
             (CommandInfo::from(&command), chunk, gap)
         };
-        let answer = ReadAnswer {
-            pane: pane.id(),
-            data: None,
-            text: None,
-            cursor: pane.cursor(chunk.end),
-            more: chunk.more,
-            gap,
-            command: Some(Box::new(command)),
-            exited: false,
-            exit_status: None,
-            exit_signal: None,
-        };
+        let answer = ReadAnswer { command: Some(Box::new(command)), ..read_answer(&pane, &chunk, gap) };
         Ok((answer, chunk, pane))
     }
 }

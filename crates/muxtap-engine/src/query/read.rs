@@ -86,16 +86,10 @@ impl Server {
         };
         let ReadChunk { pane, chunk, gap, exit } = self.read_chunk(find, &spec).await?;
         let answer = ReadAnswer {
-            pane: pane.id(),
-            data: None,
-            text: None,
-            cursor: pane.cursor(chunk.end),
-            more: chunk.more,
-            gap,
-            command: None,
             exited: exit.is_some(),
             exit_status: exit.and_then(|exit| exit.status),
             exit_signal: exit.and_then(|exit| exit.signal),
+            ..read_answer(&pane, &chunk, gap)
         };
         Ok((answer, chunk, pane))
     }
@@ -167,6 +161,22 @@ impl Server {
         };
         let gap = gap.or(chunk.gap);
         Ok(ReadChunk { pane, chunk, gap, exit })
+    }
+}
+
+/// Returns the answer of a read without its text.
+pub(crate) fn read_answer(pane: &PaneState, chunk: &Chunk, gap: Option<Gap>) -> ReadAnswer {
+    ReadAnswer {
+        pane: pane.id(),
+        data: None,
+        text: None,
+        cursor: pane.cursor(chunk.end),
+        more: chunk.more,
+        gap,
+        command: None,
+        exited: false,
+        exit_status: None,
+        exit_signal: None,
     }
 }
 
