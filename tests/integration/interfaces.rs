@@ -1,6 +1,7 @@
 //! Every interface that offers an operation offers every field of its request.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
@@ -413,15 +414,28 @@ const READS: [&str; 20] = [
 fn what_this_daemon_forbids_is_not_forwarded_to_a_host() {
     let mut world = World::with_server();
     world.set("MUXTAP_READ_ONLY", "true");
-    configure(&world, &[("nowhere", "false")]);
-    world.ok(&["list-sessions"]);
+    let (contacted, program) = (world.path("contacted"), world.path("nowhere"));
+    std::fs::write(&program, format!("#!/bin/sh\n: >{}\nexit 1\n", contacted.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    configure(&world, &[("nowhere", program.to_str().unwrap())]);
+    world.ok(&["has-session", "-t", "main"]);
+    let requests = requests(&world.http("GET", "/openapi.json", None).json(), "nowhere");
+    let (reads, writes): (Vec<_>, Vec<_>) = requests.into_iter().partition(|one| READS.contains(&one.id.as_str()));
     let mut wrong = Vec::new();
-    for Named { id, place, method, path, body } in requests(&world.http("GET", "/openapi.json", None).json(), "nowhere")
-    {
-        let answer = world.http(&method, &path, body.as_ref()).json();
-        if (answer["code"] == "READ_ONLY") == READS.contains(&id.as_str()) {
-            wrong.push(format!("{id} {place}: {answer}"));
+    let mut ask = |one: &Named, is_read: bool| {
+        let answer = world.http(&one.method, &one.path, one.body.as_ref()).json();
+        if (answer["code"] == "READ_ONLY") == is_read {
+            wrong.push(format!("{} {}: {answer}", one.id, one.place));
         }
+    };
+    assert!(!contacted.exists(), "nothing has contacted the host yet");
+    for write in &writes {
+        ask(write, false);
+        assert!(!contacted.exists(), "{} {} contacted the host", write.id, write.place);
+    }
+    for read in &reads {
+        ask(read, true);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(contacted.exists(), "reads contact the host");
 }

@@ -42,7 +42,7 @@ pub async fn list(app: App) -> Result<Json<RecordingList>> {
 )]
 pub async fn start(request: ServerRequest<Body<RecordRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Read, |request| async move {
             let server = request.server()?;
             Ok(Json(request.app.rooms().recordings.start(&server, &request.fields.0).await?))
         })
@@ -99,7 +99,7 @@ pub async fn alis(
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: ServerRequest<Params<AlisQuery>>,
 ) -> Response {
-    request.respond_locally(|request| async move { Ok(open(request, permit, upgrade).await?) }).await
+    request.respond_locally(Tier::Read, |request| async move { Ok(open(request, permit, upgrade).await?) }).await
 }
 
 async fn open(

@@ -9,7 +9,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use muxtap_api::{Error, ErrorCode, Fields, ListAllQuery, Operation, ServerQuery, TargetField, WaitRequest, url, wire};
+use muxtap_api::{
+    Error, ErrorCode, Fields, ListAllQuery, Operation, ServerQuery, TargetField, Tier, WaitRequest, url, wire,
+};
 use muxtap_engine::Server;
 use percent_encoding::percent_decode_str;
 use serde::{Serialize, de::DeserializeOwned};
@@ -172,11 +174,16 @@ impl<F: RouteFields> ServerRequest<F> {
 
     /// Responds by `locally`. The request is never forwarded: this daemon keeps the result, or
     /// needs tmux itself.
-    pub(super) async fn respond_locally<T, R>(self, locally: impl FnOnce(Self) -> R) -> Response
+    ///
+    /// `tier`: the caller must have it before a server is contacted.
+    pub(super) async fn respond_locally<T, R>(self, tier: Tier, locally: impl FnOnce(Self) -> R) -> Response
     where
         T: IntoResponse,
         R: Future<Output = Result<T>> + Send,
     {
+        if let Err(error) = self.app.engine.authorize(tier) {
+            return Failure::from(error).into_response();
+        }
         let host = self.host.clone();
         let response = locally(self).await.into_response();
         match host {

@@ -49,7 +49,7 @@ pub async fn list(app: App) -> Answer<SnapshotList> {
 )]
 pub async fn save(request: ServerRequest<Body<SaveRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Create, |request| async move {
             let store = store(&request.app, Tier::Create)?;
             Ok(Json(store.save(&request.server()?, &request.fields.0).await?))
         })
@@ -97,7 +97,7 @@ pub async fn remove(app: App, PathWord(name): PathWord) -> Answer<DoneAnswer> {
 )]
 pub async fn restore(request: ServerRequest<Body<RestoreRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Create, |request| async move {
             let store = store(&request.app, Tier::Create)?;
             Ok(Json(store.restore(&request.server()?, &request.target, &request.fields.0).await?))
         })
@@ -112,7 +112,7 @@ pub async fn restore(request: ServerRequest<Body<RestoreRequest>>) -> Response {
 )]
 pub async fn diff(request: ServerRequest<Params<DiffQuery>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Read, |request| async move {
             let store = store(&request.app, Tier::Read)?;
             Ok(Json(store.diff(&request.server()?, &request.target, &request.fields.0).await?))
         })
@@ -137,7 +137,7 @@ pub async fn list_layouts(app: App) -> Answer<LayoutList> {
 )]
 pub async fn save_layout(request: ServerRequest<Body<LayoutRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Create, |request| async move {
             let store = store(&request.app, Tier::Create)?;
             Ok(Json(layouts::save(&store, &request.server()?, &request.fields.0).await?))
         })
@@ -164,7 +164,7 @@ pub async fn remove_layout(app: App, PathWord(name): PathWord) -> Answer<DoneAns
 )]
 pub async fn restore_layout(request: ServerRequest<Body<LayoutRestoreRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Create, |request| async move {
             let store = store(&request.app, Tier::Create)?;
             Ok(Json(layouts::restore(&store, &request.server()?, &request.target, &request.fields.0).await?))
         })
@@ -178,7 +178,9 @@ pub async fn restore_layout(request: ServerRequest<Body<LayoutRestoreRequest>>) 
     responses((status = 200, description = "The answer", body = GroupList), Failures)
 )]
 pub async fn list_groups(request: ServerRequest) -> Response {
-    request.respond_locally(|request| async move { Ok(Json(groups::list(&request.server()?).await?)) }).await
+    request
+        .respond_locally(Tier::Read, |request| async move { Ok(Json(groups::list(&request.server()?).await?)) })
+        .await
 }
 
 /// Sets the panes of a group.
@@ -190,7 +192,7 @@ pub async fn list_groups(request: ServerRequest) -> Response {
 )]
 pub async fn set_group(request: ServerRequest<Body<GroupRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Create, |request| async move {
             Ok(Json(groups::set(&request.server()?, &request.target, &request.fields.0).await?))
         })
         .await
@@ -204,7 +206,7 @@ pub async fn set_group(request: ServerRequest<Body<GroupRequest>>) -> Response {
 )]
 pub async fn remove_group(request: ServerRequest) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Create, |request| async move {
             groups::remove(&request.server()?, &request.target).await?;
             Ok(DONE)
         })
@@ -220,7 +222,7 @@ pub async fn remove_group(request: ServerRequest) -> Response {
 )]
 pub async fn group_input(request: ServerRequest<Body<InputRequest>>) -> Response {
     request
-        .respond_locally(|request| async move {
+        .respond_locally(Tier::Input, |request| async move {
             Ok(Json(groups::input(&request.server()?, &request.target, &request.fields.0).await?))
         })
         .await
