@@ -2,8 +2,11 @@
 // --check compares what dist/ holds with what it would be, and changes nothing.
 
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { gunzipSync, gzipSync } from "node:zlib";
+import { createRequire } from "node:module";
+import { gunzipSync } from "node:zlib";
 import { build } from "esbuild";
+
+const zopfli = createRequire(import.meta.url)("@gfx/zopfli");
 
 const here = new URL(".", import.meta.url).pathname;
 process.chdir(here);
@@ -27,10 +30,13 @@ if (process.argv.includes("--tests")) {
 } else {
     const files = await bundle();
     const check = process.argv.includes("--check");
-    const differing = check ? differences(files) : write(files);
-    let total = 0;
+    const packed = new Map();
     for (const [name, bytes] of files) {
-        const size = pack(bytes).length;
+        packed.set(name, await pack(bytes));
+    }
+    const differing = check ? differences(files) : write(packed);
+    let total = 0;
+    for (const [name, { length: size }] of packed) {
         total += size;
         console.log(`${String(size).padStart(7)}  ${name}`);
     }
@@ -70,18 +76,19 @@ async function bundle() {
     return new Map([...files].sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
-function pack(bytes) {
-    const packed = gzipSync(bytes, { level: 9 });
+/** Compresses once for all browsers: slowly, to some 4 % less than gzip does. */
+async function pack(bytes) {
+    const packed = await zopfli.gzipAsync(bytes, { numiterations: 15 });
     // The header's last byte names the system that packed it.
     packed[9] = 255;
     return packed;
 }
 
-function write(files) {
+function write(packed) {
     rmSync("dist", { recursive: true, force: true });
     mkdirSync("dist");
-    for (const [name, bytes] of files) {
-        writeFileSync(`dist/${name}.gz`, pack(bytes));
+    for (const [name, bytes] of packed) {
+        writeFileSync(`dist/${name}.gz`, bytes);
     }
     return [];
 }

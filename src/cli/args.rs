@@ -1,9 +1,16 @@
 //! The argument tree: all commands, and their common options.
 
-use std::{ffi::OsString, fmt::Write as _};
+use std::{
+    any::TypeId,
+    ffi::OsString,
+    fmt::Write as _,
+    num::{IntErrorKind, ParseIntError},
+};
 
 use clap::{
-    Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::StyledStr,
+    Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use muxtap_tmux::ServerChoice;
 
@@ -20,6 +27,7 @@ use super::{
     commands::{
         agents::Agents,
         approvals::ApprovalsArgs,
+        attach::AttachSession,
         audit_check::AuditCheck,
         capability::CapabilityArgs,
         capture::CapturePane,
@@ -35,6 +43,7 @@ use super::{
         doctor::Doctor,
         events::Events,
         group::GroupArgs,
+        hosts::Hosts,
         input::SendKeys,
         layout::LayoutArgs,
         list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
@@ -42,6 +51,7 @@ use super::{
         read::{CursorOf, Read},
         record::Record,
         run::Run,
+        search::Search,
         shell_integration::ShellIntegration,
         snapshot::SnapshotArgs,
         stdio::Stdio,
@@ -64,13 +74,13 @@ use crate::api::Error;
     version,
     max_term_width = 100,
     after_long_help = "Examples:
-  muxtap new-session -s work                     create a session; print its pane, %0
-  muxtap send-keys -t %0 'make test' Enter       type into the pane
-  muxtap wait-for -t %0 -p 'PASS|FAIL' -T 600    return as soon as a line matches
-  muxtap run -t %0 -- ls -l                      print a command's output, return its exit status
+  muxtap new-session -s work                     create a session
+  muxtap send-keys -t work 'make test' Enter     type into its pane
+  muxtap wait-for -t work -p 'PASS|FAIL' -T 600  return as soon as a line matches
+  muxtap run -t work -- ls -l                    print a command's output, return its exit status
   muxtap tail -f 'work:*'                        follow all panes of a session
 
-Exit status: 0; 1 error; 2 usage; 124 timeout; `run`: the command's own;
+Exit status: 0; 1 error; 2 invalid argument; 124 timeout; `run`: the command's own;
 `wait-for`: 3 when a --fail pattern matched or the pane ended first."
 )]
 struct Cli {
@@ -99,7 +109,7 @@ struct Common {
     via: Option<String>,
 
     /// With --via: use the remote tmux directly, even if the host has muxtap
-    #[arg(long, global = true, requires = "via", help_heading = "Global options")]
+    #[arg(long, global = true, help_heading = "Global options")]
     no_peer: bool,
 
     /// Print results and errors as JSON, one object per line, with the fields of HTTP
@@ -132,6 +142,8 @@ pub(super) enum Command {
     HasSession(HasSession),
     #[command(visible_alias = "display")]
     DisplayMessage(DisplayMessage),
+    #[command(visible_alias = "attach")]
+    AttachSession(AttachSession),
     #[command(visible_alias = "new")]
     NewSession(NewSession),
     #[command(visible_alias = "neww")]
@@ -165,6 +177,7 @@ pub(super) enum Command {
     #[command(visible_alias = "capturep")]
     CapturePane(CapturePane),
     Read(Read),
+    Search(Search),
     Commands(Commands),
     Cursor(CursorOf),
     Tail(Tail),
@@ -178,6 +191,7 @@ pub(super) enum Command {
     Snapshot(SnapshotArgs),
     Layout(LayoutArgs),
     Group(GroupArgs),
+    Hosts(Hosts),
     Workspace(WorkspaceArgs),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
@@ -230,6 +244,7 @@ impl Command {
             Self::ListPanes(args) => args.run(caller).await,
             Self::HasSession(args) => one_request::run(&args, caller).await,
             Self::DisplayMessage(args) => one_request::run(&args, caller).await,
+            Self::AttachSession(args) => args.run(caller).await,
             Self::NewSession(args) => args.run(caller).await,
             Self::NewWindow(args) => args.run(caller).await,
             Self::SplitWindow(args) => args.run(caller).await,
@@ -248,6 +263,7 @@ impl Command {
             Self::SendKeys(args) => args.run(caller).await,
             Self::CapturePane(args) => one_request::run(&args, caller).await,
             Self::Read(args) => args.run(caller).await,
+            Self::Search(args) => args.run(caller).await,
             Self::Commands(args) => args.run(caller).await,
             Self::Cursor(args) => one_request::run(&args, caller).await,
             Self::Tail(args) => args.run(caller).await,
@@ -260,6 +276,7 @@ impl Command {
             Self::Snapshot(args) => args.run(caller).await,
             Self::Layout(args) => args.run(caller).await,
             Self::Group(args) => args.run(caller).await,
+            Self::Hosts(args) => args.run(caller).await,
             Self::Workspace(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
@@ -282,6 +299,8 @@ fn not_here() -> Failure {
 /// A parsed command line.
 #[derive(Debug)]
 pub(super) struct Invocation {
+    /// The command's name, without an alias.
+    pub(super) name: String,
     pub(super) json: bool,
     pub(super) via: Option<String>,
     pub(super) no_peer: bool,
@@ -293,12 +312,13 @@ pub(super) struct Invocation {
 /// Commands of features that are off are skipped.
 const GROUPS: [(&str, &[&str]); 9] = [
     ("Watch and wait", &["wait-for", "tail", "top", "open", "events"]),
-    ("Read and capture", &["capture-pane", "read", "commands", "cursor", "display-message"]),
+    ("Read and capture", &["capture-pane", "read", "search", "commands", "cursor", "display-message"]),
     ("Type and run", &["send-keys", "run", "group"]),
     (
         "Sessions, windows, panes",
         &[
             "new-session",
+            "attach-session",
             "list-panes",
             "list-sessions",
             "list-windows",
@@ -321,7 +341,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ),
     ("Agents", &["agents", "agent-session", "approvals", "mcp", "capability"]),
     ("Record and restore", &["record", "snapshot", "layout"]),
-    ("Hosts", &["workspace", "stdio", "bridge"]),
+    ("Hosts", &["hosts", "workspace", "stdio", "bridge"]),
     ("Daemon", &["status", "doctor", "stop", "serve", "config", "token", "audit-check"]),
     ("Demo and setup", &["demo", "completions", "shell-integration"]),
 ];
@@ -363,9 +383,16 @@ pub fn tree() -> clap::Command {
 }
 
 fn with_server(command: clap::Command) -> clap::Command {
-    // `-t -1` is the previous one.
-    let is_target = |arg: &Arg| arg.get_short() == Some('t') && arg.get_action().takes_values();
-    let command = command.mut_args(|arg| if is_target(&arg) { arg.allow_negative_numbers(true) } else { arg });
+    // `-t -1` is the previous one. A number's error is about the number: else `-5` would be an unknown
+    // flag.
+    let numbers = [TypeId::of::<u64>(), TypeId::of::<u32>(), TypeId::of::<u16>(), TypeId::of::<u8>()];
+    let is_number = |arg: &Arg| numbers.iter().any(|number| arg.get_value_parser().type_id() == *number);
+    let takes_number = |arg: &Arg| {
+        arg.get_action().takes_values()
+            && !arg.is_allow_hyphen_values_set()
+            && (arg.get_short() == Some('t') || is_number(arg))
+    };
+    let command = command.mut_args(|arg| if takes_number(&arg) { arg.allow_negative_numbers(true) } else { arg });
     let global = |id: &'static str, value: &'static str, help: &'static str| {
         let arg = Arg::new(id).value_name(value).value_parser(clap::value_parser!(OsString));
         arg.help(help).help_heading("Global options")
@@ -388,11 +415,22 @@ pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
     let args = under_its_name(args);
-    let parsed = parse_as_written(args.clone())?;
-    let Command::Run(run) = &parsed.command else { return Ok(parsed) };
-    // Options that `run` does not have belong to the command.
-    let again = options_behind(args, run.command.len()).and_then(|args| parse_as_written(args).ok());
-    Ok(again.filter(|again| matches!(&again.command, Command::Run(run) if run.command.len() == 1)).unwrap_or(parsed))
+    let parsed = parse_as_written(&args)?;
+    // clap would look for --via only where --no-peer is, before or after the command.
+    if parsed.no_peer && parsed.via.is_none() {
+        let message = "--no-peer requires --via COMMAND\n\nFor more information, try '--help'.\n";
+        return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, message).with_cmd(&tree()));
+    }
+    if let Command::Run(run) = &parsed.command
+        && let Some(option) = own_option_behind(&args, &run.command)
+    {
+        let message = format!(
+            "{option} comes after the command: options of `run` come before it (`muxtap run {option} … COMMAND`); \
+             after `--`, all words are the command's\n\nFor more information, try '--help'.\n"
+        );
+        return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).with_cmd(&tree()));
+    }
+    Ok(parsed)
 }
 
 /// Inserts `workspace` if the program is called `freshell`. Not for `serve`: the daemon is started
@@ -404,27 +442,78 @@ fn under_its_name(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Moves options after a shell command line before it: `run 'make test' -T 10m`. `None`: the
-/// first word is not a command line, or `--` assigns the rest to the command.
-fn options_behind(mut args: Vec<OsString>, words: usize) -> Option<Vec<OsString>> {
-    let first = args.len().checked_sub(words).filter(|_| words > 1)?;
-    let is_line = args.get(first)?.to_str()?.contains(char::is_whitespace);
-    if !is_line || first.checked_sub(1).and_then(|before| args.get(before)).is_some_and(|before| before == "--") {
+/// Returns an option of `run` among the words after a whole shell command line (`run 'make test' -T
+/// 10m`): `make test -T 10m` cannot be meant.
+fn own_option_behind<'a>(args: &[OsString], command: &'a [String]) -> Option<&'a str> {
+    let (line, words) = command.split_first()?;
+    let first = args.len().checked_sub(command.len())?;
+    let is_assigned = first.checked_sub(1).and_then(|before| args.get(before)).is_some_and(|before| before == "--");
+    if is_assigned || !line.contains(char::is_whitespace) {
         return None;
     }
-    let line = args.remove(first);
-    args.extend(["--".into(), line]);
-    Some(args)
+    let is_own = |word: &&str| matches!(*word, "-t" | "-T" | "--timeout" | "--clear-line" | "--json");
+    words.iter().map(String::as_str).find(is_own)
 }
 
-fn parse_as_written(args: Vec<OsString>) -> Result<Invocation, clap::Error> {
-    if let Some(invocation) = parse_by_own_tree(&args) {
+fn parse_as_written(args: &[OsString]) -> Result<Invocation, clap::Error> {
+    if let Some(invocation) = parse_by_own_tree(args) {
         return Ok(invocation);
     }
     let mut tree = tree();
-    let matches = tree.try_get_matches_from_mut(args)?;
+    let matches = tree.try_get_matches_from_mut(args).map_err(|mut error| {
+        if let Some(tip) = tip_for_stray_word(&error, args, &tree) {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+        with_plain_number(error, &tree)
+    })?;
     let Cli { common, command } = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
     Ok(invocation(&matches, common, command))
+}
+
+/// Returns how a word that a command does not take could be meant: a target without `-t` (`read work`),
+/// or a number of lines for `read`.
+fn tip_for_stray_word(error: &clap::Error, args: &[OsString], tree: &clap::Command) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument || error.get(ContextKind::Suggested).is_some() {
+        return None;
+    }
+    let Some(ContextValue::String(stray)) = error.get(ContextKind::InvalidArg) else { return None };
+    let words = || args.iter().filter_map(|word| word.to_str());
+    let command = words()
+        .skip(1)
+        .take_while(|word| word != stray)
+        .fold(tree, |command, word| command.find_subcommand(word).unwrap_or(command));
+    if stray == "-n" && command.get_name() == "read" {
+        let count = words().skip_while(|word| *word != "-n").nth(1).and_then(|count| count.parse::<u32>().ok());
+        let count = count.unwrap_or(5);
+        return Some(format!(
+            "`--since lines:{count}` prints the last {count} lines, and so does `muxtap tail -n {count}`"
+        ));
+    }
+    if stray.starts_with('-') {
+        return None;
+    }
+    let takes_target = command.get_arguments().any(|arg| arg.get_short() == Some('t'));
+    let has_target = words().any(|word| word.starts_with("-t") || word == "--target" || word.starts_with("--target="));
+    (takes_target && !has_target)
+        .then(|| format!("a target follows -t: `-t {}`", muxtap_base::quoting::shell_word(stray)))
+}
+
+/// Returns the error about a value that is no number in words for people; the standard library's are
+/// "invalid digit found in string".
+fn with_plain_number(error: clap::Error, tree: &clap::Command) -> clap::Error {
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<ParseIntError>());
+    let expected = match source.map(ParseIntError::kind) {
+        None => return error,
+        Some(IntErrorKind::PosOverflow) => "the number is too large",
+        Some(_) => "expected a whole number, 0 or more",
+    };
+    let given = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (value, arg) = (given(ContextKind::InvalidValue), given(ContextKind::InvalidArg));
+    let message = format!("invalid value '{value}' for '{arg}': {expected}\n\nFor more information, try '--help'.\n");
+    clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(tree)
 }
 
 fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocation {
@@ -435,7 +524,8 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
     };
     let path = given(SUBCOMMAND_PATH).or(common.socket_path);
     let server = ServerChoice { path, name: given(SUBCOMMAND_NAME).or(common.socket_name) };
-    Invocation { json: common.json, via: common.via, no_peer: common.no_peer, server, command }
+    let name = matches.subcommand_name().unwrap_or_default().to_owned();
+    Invocation { name, json: common.json, via: common.via, no_peer: common.no_peer, server, command }
 }
 
 /// Parses commands that scripts call often, each with its own small tree: building the whole tree
@@ -619,6 +709,25 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_not_taken_is_answered_with_how_it_may_be_meant() {
+        for (line, tip) in [
+            ("muxtap kill-session work", "`-t work`"),
+            ("muxtap select-window work:1", "`-t work:1`"),
+            ("muxtap read -n 3", "`--since lines:3` prints the last 3 lines"),
+            ("muxtap read -n", "--since lines:5"),
+        ] {
+            let error = parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
+            let said = error.lines().find(|line| line.contains("tip: "));
+            assert!(said.is_some_and(|said| said.contains(tip)), "{line}: {error}");
+        }
+        for target in ["-t work", "--target work", "--target=work"] {
+            let line = format!("muxtap capture-pane {target} more");
+            let error = parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
+            assert!(!error.contains("a target follows"), "{error}");
+        }
+    }
+
+    #[test]
     fn in_split_window_h_is_the_direction_as_in_tmux() {
         let Command::SplitWindow(args) = parsed("muxtap splitw -h -l 30% -t %1 top -d 1").command else {
             panic!("not a split")
@@ -642,19 +751,64 @@ mod tests {
     }
 
     #[test]
-    fn options_may_stand_behind_a_whole_command_line() {
+    fn options_of_run_come_before_the_command() {
         let run = |words: &[&str]| {
-            let invocation = parse(["muxtap", "run"].iter().chain(words).map(OsString::from)).unwrap();
-            let Command::Run(run) = invocation.command else { panic!("{words:?}") };
-            (run.command, run.timeout, invocation.json)
+            parse(["muxtap", "run"].iter().chain(words).map(OsString::from)).map(|invocation| {
+                match invocation.command {
+                    Command::Run(run) => run.command,
+                    _ => panic!("{words:?}"),
+                }
+            })
         };
-        let line = || vec!["make test".to_owned()];
-        assert_eq!(run(&["-t", "%0", "make test", "-T", "10m"]), (line(), Some(600_000), false));
-        assert_eq!(run(&["make test", "--json", "-t", "%0"].map(|word| word)[..]), (line(), None, true));
+        for words in [&["-t", "%0", "make test", "-T", "10m"][..], &["make test", "--json", "-t", "%0"]] {
+            let error = run(words).unwrap_err().to_string();
+            assert!(error.contains("come before it"), "{error}");
+        }
         // A command's own words are its own.
-        assert_eq!(run(&["-t", "%0", "ls", "-T", "5"]).0, ["ls", "-T", "5"]);
-        assert_eq!(run(&["-t", "%0", "make test", "--verbose"]).0, ["make test", "--verbose"]);
-        assert_eq!(run(&["-t", "%0", "--", "make test", "-T", "5"]).0, ["make test", "-T", "5"]);
+        for (words, command) in [
+            (&["-t", "%0", "ls", "-T", "5"][..], &["ls", "-T", "5"][..]),
+            (&["-t", "%0", "make test", "--verbose"], &["make test", "--verbose"]),
+            (&["-t", "%0", "--", "make test", "-T", "5"], &["make test", "-T", "5"]),
+        ] {
+            assert_eq!(run(words).unwrap(), command);
+        }
+    }
+
+    /// Every flag with a number, a time or a size says what it expects.
+    #[test]
+    fn a_value_that_is_no_number_is_refused_in_plain_words() {
+        fn check(words: &[&str], command: &clap::Command, seen: &mut usize) {
+            for inner in command.get_subcommands() {
+                check(&[words, &[inner.get_name()]].concat(), inner, seen);
+            }
+            for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+                let flag = match (arg.get_long(), arg.get_short()) {
+                    (Some(long), _) => format!("--{long}"),
+                    (None, Some(short)) => format!("-{short}"),
+                    (None, None) => continue,
+                };
+                for value in ["abc", "-5", "99999999999999999999999"] {
+                    let line = words.iter().copied().chain([flag.as_str(), value]).map(OsString::from);
+                    let Err(error) = parse(line) else { continue };
+                    let text = error.to_string();
+                    assert!(!text.contains("digit") && !text.contains("target type"), "{words:?} {flag}: {text}");
+                    if error.kind() == ErrorKind::ValueValidation {
+                        *seen += 1;
+                        assert!(text.contains(&format!("'{value}' for '{flag}")), "{words:?}: {text}");
+                        let says = ["expected", "is not in", "must be between", "too large", "unknown unit", "not a "];
+                        assert!(says.iter().any(|says| text.contains(says)), "{words:?}: {text}");
+                    }
+                }
+            }
+        }
+        let mut seen = 0;
+        check(&["muxtap"], &tree(), &mut seen);
+        assert!(seen > 60, "{seen}");
+        let error = parse(["muxtap", "tail", "-n", "-5", "x"].map(OsString::from)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("error: invalid value '-5' for '--lines <LINES>': expected a whole number"),
+            "{error}"
+        );
     }
 
     #[test]

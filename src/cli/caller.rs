@@ -7,6 +7,7 @@ use muxtap_tmux::{Address, DEFAULT_SOCKET, Environment, ServerChoice, check_name
 use super::{
     client::{self, Client},
     output,
+    remote::Remote,
 };
 
 use crate::{
@@ -43,6 +44,9 @@ pub(super) struct Caller {
     pub(super) server_is_named: bool,
     /// The pane in which the program runs, if it belongs to `server`.
     own_pane: Option<String>,
+    /// The daemon, if it is on another machine, and the token for it. `server` is then a path or a
+    /// name of that machine; empty: its daemon's default.
+    pub(super) remote: Option<(Remote, String)>,
 }
 
 impl Caller {
@@ -59,7 +63,25 @@ impl Caller {
             starts_daemon: true,
             server_is_named: choice.path.is_some() || choice.name.is_some(),
             own_pane,
+            remote: None,
         })
+    }
+
+    /// Returns a copy for a daemon of another machine. `-S` and `-L` then name a server of that
+    /// machine.
+    pub(super) fn on_machine(&self, remote: Remote, token: String) -> Self {
+        let in_sockets = self.sockets.as_deref().is_some_and(|dir| self.server.parent() == Some(dir));
+        let server = match self.server.file_name() {
+            _ if !self.server_is_named => PathBuf::new(),
+            Some(name) if in_sockets => PathBuf::from(name),
+            _ => self.server.clone(),
+        };
+        Self { remote: Some((remote, token)), server_is_named: self.server_is_named, ..self.on_server(server) }
+    }
+
+    /// Returns whether the tmux server is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.remote.is_none() && self.server.is_absolute()
     }
 
     /// Returns a copy for another daemon and another tmux server.
@@ -73,6 +95,7 @@ impl Caller {
             starts_daemon: self.starts_daemon,
             server_is_named: true,
             own_pane: None,
+            remote: self.remote.clone(),
         }
     }
 
@@ -117,6 +140,9 @@ impl Caller {
 
     /// Connects to the daemon; starts it if it is not running.
     pub(super) async fn client(&self) -> Result<Client> {
+        if let Some((remote, token)) = &self.remote {
+            return self.at(remote, token).await;
+        }
         if !self.starts_daemon {
             let gone = || Error::unavailable("the muxtap daemon has exited");
             return Ok(self.running().await?.ok_or_else(gone)?.comparing_versions());
@@ -125,9 +151,18 @@ impl Caller {
         Ok(Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await?.comparing_versions())
     }
 
+    /// Connects to a daemon of another machine.
+    async fn at(&self, remote: &Remote, token: &str) -> Result<Client> {
+        let client = Client::remote(remote, &self.paths, &self.server).await?;
+        Ok(client.with_bearer(token.to_owned()).comparing_versions())
+    }
+
     /// Waits until a daemon replaces a lost one; starts one unless a supervisor does. With a
     /// supervisor this takes seconds, and does not block other futures.
     pub(super) async fn reconnect(&self) -> Result<()> {
+        if self.remote.is_some() {
+            return Ok(());
+        }
         let paths = self.paths.clone();
         let connect = move || start::connect_or_start(&paths, &mut |warning| output::note(warning)).map(drop);
         let connected = tokio::task::spawn_blocking(connect).await;
@@ -141,6 +176,9 @@ impl Caller {
 
     /// Connects to the daemon. `None`: no daemon is running.
     pub(super) async fn running(&self) -> Result<Option<Client>> {
+        if let Some((remote, token)) = &self.remote {
+            return self.at(remote, token).await.map(Some);
+        }
         match start::connect(&self.paths)? {
             Some(stream) => {
                 let client = Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await?;
@@ -152,8 +190,8 @@ impl Caller {
 
     /// Returns the place of a target.
     pub(super) fn place(&self, target: Option<&str>) -> Place {
-        let names_host = |target: &str| target.split_once('/').is_some_and(|(host, _)| check_name(host).is_ok());
-        if self.server.is_absolute() && !target.is_some_and(names_host) { Place::Here } else { Place::PerhapsElsewhere }
+        let names_host = target.and_then(host_of).is_some();
+        if self.server.is_absolute() && !names_host { Place::Here } else { Place::PerhapsElsewhere }
     }
 
     /// Returns the given target, else the caller's own pane, as tmux's commands do.
@@ -169,6 +207,11 @@ impl Caller {
             )
         })
     }
+}
+
+/// Returns the host that a target names, if it may name one.
+pub(super) fn host_of(target: &str) -> Option<&str> {
+    target.split_once('/').map(|(host, _)| host).filter(|host| check_name(host).is_ok())
 }
 
 /// Returns this process's environment variables that are valid UTF-8.

@@ -19,9 +19,12 @@ use hyper_util::rt::TokioIo;
 use muxtap_engine::elsewhere::{default_server, is_on};
 use muxtap_tmux::death;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::task::JoinHandle;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinHandle,
+};
 
-use super::{one_request::Ask, output, sse, url};
+use super::{one_request::Ask, output, remote::Remote, sse, url};
 
 use crate::{
     api::{Error, ErrorCode, Result, WaitAnswer, WaitRequest, wire},
@@ -64,6 +67,8 @@ pub(super) struct Client {
     starts_daemon: bool,
     /// The token to present.
     bearer: Option<String>,
+    /// The daemon, if it is on another machine.
+    remote: Option<Remote>,
 }
 
 impl Client {
@@ -83,22 +88,41 @@ impl Client {
             ));
         }
         let process = peer.pid().and_then(|pid| u32::try_from(pid).ok());
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+        let client = Self::over(stream, paths, server, from).await.map_err(|error| lost(&error))?;
+        let query = query_of(server, from)?;
+        Ok(Self { query, process, ..client })
+    }
+
+    /// Connects to a daemon of another machine.
+    pub(super) async fn remote(remote: &Remote, paths: &Paths, server: &Path) -> Result<Self> {
+        let wire = remote.connect().await?;
+        let client = Self::over(wire, paths, server, None).await.map_err(|error| remote.unreachable(&error))?;
+        let query = if server.as_os_str().is_empty() { String::new() } else { query_of(server, None)? };
+        Ok(Self { query, starts_daemon: false, remote: Some(remote.clone()), ..client })
+    }
+
+    async fn over(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        paths: &Paths,
+        server: &Path,
+        from: Option<&str>,
+    ) -> Result<Self, hyper::Error> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(async move {
             // An error here fails the request that waits for its response.
             let _ = connection.await;
         });
-        let query = query_of(server, from)?;
         let from = from.map(str::to_owned);
         let (server, paths) = (server.to_owned(), paths.clone());
         Ok(Self {
             sender,
             connection,
-            query,
+            query: String::new(),
             server,
             from,
             paths,
-            process,
+            process: None,
+            remote: None,
             compares_versions: false,
             starts_daemon: true,
             bearer: None,
@@ -188,6 +212,9 @@ impl Client {
     /// Reconnects if only the connection was lost. Error: `lost`, because the daemon was replaced
     /// or has exited.
     async fn connect_to_same_daemon(&mut self, lost: ConnectionLost) -> Result<(), ConnectionLost> {
+        if self.remote.is_some() {
+            return Err(lost);
+        }
         let Ok(Some(stream)) = start::connect(&self.paths) else { return Err(lost) };
         let Ok(again) = Self::new(stream, &self.paths, &self.server, self.from.as_deref()).await else {
             return Err(lost);
@@ -260,15 +287,21 @@ impl Client {
         resume: Option<&str>,
     ) -> Result<EventStream> {
         let resume = resume.map(|id| (wire::LAST_EVENT_ID, id));
-        let sent = self.send(Method::GET, path, &url::query(query), Bytes::new(), resume).await;
-        let response = match sent {
-            Ok(response) => response?,
-            Err(lost) => return Err(lost.into()),
-        };
-        if !response.status().is_success() {
+        let query = url::query(query);
+        let mut is_renewed = false;
+        let response = loop {
+            let sent = self.send(Method::GET, path, &query, Bytes::new(), resume).await;
+            let response = sent.map_err(Error::from)??;
+            if response.status().is_success() {
+                break response;
+            }
             let refused = self.read::<serde_json::Value>(response).await.map_err(Error::from)?;
-            return Err(refused.err().unwrap_or_else(|| Error::internal("the daemon sent no events")));
-        }
+            let error = refused.err().unwrap_or_else(|| Error::internal("the daemon sent no events"));
+            if is_renewed || !self.may_renew(&error) || !Box::pin(self.renew()).await? {
+                return Err(error);
+            }
+            is_renewed = true;
+        };
         Ok(EventStream { body: response.into_body(), client: self, parser: sse::Parser::default() })
     }
 
@@ -319,10 +352,63 @@ impl Client {
         body: Bytes,
         more: Option<(&str, &str)>,
     ) -> Result<Result<T>, ConnectionLost> {
+        let answer = self.sent(method.clone(), path, query, body.clone(), more).await?;
+        let Some(rejected) = answer.as_ref().err().filter(|error| self.may_renew(error)) else {
+            return Ok(answer);
+        };
+        // A rejected request was not carried out. Boxed, as this is rare.
+        match Box::pin(self.renew()).await {
+            Ok(true) => Box::pin(self.sent(method, path, query, body, more)).await,
+            Ok(false) => Ok(Err(rejected.clone())),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    async fn sent<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        query: &str,
+        body: Bytes,
+        more: Option<(&str, &str)>,
+    ) -> Result<Result<T>, ConnectionLost> {
         match self.send(method, path, query, body, more).await? {
             Ok(response) => self.read(response).await,
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// Returns whether an error may be due to an invalid or expired token, which can be renewed.
+    fn may_renew(&self, error: &Error) -> bool {
+        self.remote.is_some() && is_about_token(error)
+    }
+
+    /// Renews the token that a daemon of another machine rejected, and connects again: that daemon may have
+    /// closed the connection. Returns whether there is another token.
+    async fn renew(&mut self) -> Result<bool> {
+        let (Some(remote), Some(rejected)) = (self.remote.clone(), self.bearer.clone()) else { return Ok(false) };
+        let Some(renewal) = remote.renewal() else { return Ok(false) };
+        let Some(token) = renewal(rejected).await? else { return Ok(false) };
+        let again = Self::remote(&remote, &self.paths, &self.server).await?;
+        (self.sender, self.connection, self.bearer) = (again.sender, again.connection, Some(token));
+        Ok(true)
+    }
+
+    /// Waits for a part of a response; from another machine while its daemon is healthy.
+    async fn waited<T>(
+        remote: Option<Remote>,
+        paths: &Paths,
+        response: impl Future<Output = T>,
+    ) -> Result<T, ConnectionLost> {
+        let Some(remote) = remote else { return Ok(response.await) };
+        let health = async || {
+            let mut client = Self::remote(&remote, paths, Path::new("")).await?;
+            let request = Request::get(remote.path("/health")).header(header::HOST, remote.authority());
+            let request = request.body(Full::default()).map_err(|error| Error::internal(error.to_string()))?;
+            client.sender.send_request(request).await.map(drop).map_err(|error| remote.unreachable(&error))
+        };
+        // Boxed: this machine's own daemon needs none of it.
+        Box::pin(remote.while_healthy(response, health)).await.map_err(ConnectionLost)
     }
 
     async fn send(
@@ -339,8 +425,12 @@ impl Client {
             host.map(|host| format!("socket={}", url::encode(&default_server(host))))
         });
         let own = elsewhere.as_deref().unwrap_or(&self.query);
+        let (path, host) = match &self.remote {
+            Some(remote) => (remote.path(path), remote.authority()),
+            None => (path.to_owned(), "muxtap".to_owned()),
+        };
         let mut request =
-            Request::builder().method(method).uri(url::joined(path, own, query)).header(header::HOST, "muxtap");
+            Request::builder().method(method).uri(url::joined(&path, own, query)).header(header::HOST, host);
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
@@ -357,7 +447,8 @@ impl Client {
         if let Err(error) = self.sender.ready().await {
             return Err(self.lost(&error).await);
         }
-        let response = match self.sender.send_request(request).await {
+        let sent = self.sender.send_request(request);
+        let response = match Self::waited(self.remote.clone(), &self.paths, sent).await? {
             Ok(response) => response,
             Err(error) => return Err(self.lost(&error).await),
         };
@@ -372,7 +463,8 @@ impl Client {
 
     async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<Result<T>, ConnectionLost> {
         let status = response.status();
-        let body = match response.into_body().collect().await {
+        let body = response.into_body().collect();
+        let body = match Self::waited(self.remote.clone(), &self.paths, body).await? {
             Ok(body) => body.to_bytes(),
             Err(error) => return Err(self.lost(&error).await),
         };
@@ -385,7 +477,10 @@ impl Client {
             Some(process) => has_ended(process).await.then_some(process),
             None => None,
         };
-        ConnectionLost(lost(&self.paths, ended, error))
+        ConnectionLost(match &self.remote {
+            Some(remote) => remote.unreachable(error),
+            None => lost(&self.paths, ended, error),
+        })
     }
 }
 
@@ -421,7 +516,15 @@ pub(super) struct EventStream {
 impl EventStream {
     /// Reads at least one chunk and passes the data of the events in it to `event`. `Ok(false)`:
     /// the daemon ended the stream.
-    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool, ConnectionLost> {
+    pub(super) async fn next(&mut self, mut event: impl FnMut(&[u8])) -> Result<bool, ConnectionLost> {
+        self.next_with_id(|data, _| event(data)).await
+    }
+
+    /// Reads as [`Self::next`] does, and also passes the id of each event, if it has one.
+    pub(super) async fn next_with_id(
+        &mut self,
+        event: impl FnMut(&[u8], Option<&str>),
+    ) -> Result<bool, ConnectionLost> {
         match self.body.frame().await {
             None => Ok(false),
             Some(Err(error)) => Err(self.client.lost(&error).await),
@@ -447,6 +550,12 @@ impl EventStream {
         self.parser.last_id()
     }
 }
+
+/// The field of an error's `details` that names a scope which the token lacks.
+const MISSING_SCOPE: &str = "missingScope";
+
+/// The message of the error after the daemon has exited normally.
+pub(super) const DAEMON_ENDED: &str = "the daemon has ended";
 
 /// The end of an error about a request that may have changed something.
 pub(super) const PERHAPS_DONE: &str = "; the outcome is unknown: check before you retry";
@@ -480,6 +589,13 @@ pub(super) fn lost(paths: &Paths, ended: Option<u32>, error: &dyn std::fmt::Disp
     })
 }
 
+/// Returns whether an error is about the token itself. The relay's and an owner's own refusals have a
+/// stage, and a missing scope is named: a renewed token would not have it either.
+fn is_about_token(error: &Error) -> bool {
+    let lacks_scope = error.details.as_ref().is_some_and(|details| details.get(MISSING_SCOPE).is_some());
+    error.code == ErrorCode::Unauthorized && error.stage.is_none() && !lacks_scope
+}
+
 /// Parses the body of a response.
 pub(super) fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     serde_json::from_slice(body)
@@ -494,4 +610,19 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> Error {
 fn unexpected(status: StatusCode, body: &[u8]) -> Error {
     let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
     Error::internal(format!("unexpected response from the daemon: HTTP {status}: {}", text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_renewed_if_it_is_rejected_but_not_if_it_lacks_a_scope() {
+        let rejected = Error::new(ErrorCode::Unauthorized, "missing or invalid token");
+        assert!(is_about_token(&rejected));
+        assert!(!is_about_token(&rejected.clone().with_details(json!({ "missingScope": "terminals" }))));
+        assert!(!is_about_token(&Error::new(ErrorCode::NotFound, "no such pane")));
+    }
 }

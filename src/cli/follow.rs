@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     caller::Caller,
-    client::{ConnectionLost, EventStream},
+    client::{ConnectionLost, DAEMON_ENDED, EventStream},
     output,
 };
 use crate::api::{Error, ErrorCode, EventsRequest, Result};
@@ -52,8 +52,13 @@ impl FollowedEvents {
     }
 
     /// Passes the data of the next events to `event`.
-    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Step {
-        match self.stream.next(event).await {
+    pub(super) async fn next(&mut self, mut event: impl FnMut(&[u8])) -> Step {
+        self.next_with_id(|data, _| event(data)).await
+    }
+
+    /// Passes the data of the next events to `event`, each with its id.
+    pub(super) async fn next_with_id(&mut self, event: impl FnMut(&[u8], Option<&str>)) -> Step {
+        match self.stream.next_with_id(event).await {
             Ok(true) => Step::Continues,
             Ok(false) => Step::Ended,
             Err(lost) => Step::Lost(lost),
@@ -94,7 +99,7 @@ impl FollowedEvents {
         match step {
             Step::Continues => Ok(Recovery::NotNeeded),
             Step::Ended => {
-                output::note("the daemon has ended");
+                output::report(&Error::unavailable(DAEMON_ENDED), caller.json);
                 Ok(Recovery::DaemonEnded)
             }
             Step::Lost(lost) => {

@@ -15,6 +15,8 @@ const MAX_LINE: usize = 64 << 10;
 /// Colors of the prefixes (SGR), readable on light and dark backgrounds.
 const COLORS: [&str; 6] = ["36", "33", "32", "35", "34", "31"];
 const DIM: &str = "2";
+/// What `--highlight` matches: bold red, as grep.
+const EMPHASIS: &str = "1;31";
 
 /// The style of printed lines.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
@@ -30,6 +32,10 @@ pub(super) struct Style {
     pub(super) timestamps: bool,
     /// Prints only lines that match this, without their escape sequences.
     pub(super) grep: Option<Regex>,
+    /// Skips lines that match this, without their escape sequences.
+    pub(super) exclude: Option<Regex>,
+    /// Emphasizes what matches this; not with `escapes`.
+    pub(super) highlight: Option<Regex>,
 }
 
 #[derive(Debug, Default)]
@@ -114,13 +120,17 @@ impl Lines {
         let mut printed = Vec::with_capacity(lines.len() + prefix.len());
         for line in lines.strip_suffix(b"\n").unwrap_or(lines).split(|&byte| byte == b'\n') {
             let plain_line = || plain::text(&String::from_utf8_lossy(last_version(line))).into_owned();
-            if style.grep.as_ref().is_some_and(|grep| !grep.is_match(&plain_line())) {
+            let matches = |pattern: &Option<Regex>| pattern.as_ref().map(|pattern| pattern.is_match(&plain_line()));
+            if matches(&style.grep) == Some(false) || matches(&style.exclude) == Some(true) {
                 continue;
             }
             printed.extend_from_slice(prefix.as_bytes());
             printed.extend_from_slice(time.as_bytes());
             if style.escapes {
                 printed.extend_from_slice(line);
+            } else if let Some(highlight) = &style.highlight {
+                let emphasized = format!("\x1b[{EMPHASIS}m$0\x1b[0m");
+                printed.extend_from_slice(highlight.replace_all(&plain_line(), emphasized).as_bytes());
             } else {
                 printed.extend_from_slice(plain_line().as_bytes());
             }
@@ -162,6 +172,15 @@ mod tests {
         assert_eq!(text(lines.feed(PaneId(0), b"o\n\n$ ")), "two\n\n");
         assert_eq!(text(lines.flush(PaneId(0))), "$ \n");
         assert_eq!(text(lines.flush_all()), "");
+    }
+
+    #[test]
+    fn lines_are_chosen_and_matches_stand_out() {
+        let regex = |text: &str| Some(Regex::new(text).unwrap());
+        let (grep, exclude, highlight) = (regex("a"), regex("b"), regex("a+|"));
+        let mut lines = Lines::new(Style { grep, exclude, highlight, ..Style::default() });
+        let printed = text(lines.feed(PaneId(0), b"xaay\n\x1b[1mab\nc\n"));
+        assert!(printed.contains("x\u{1b}[1;31maa\u{1b}[0my") && printed.lines().count() == 1, "{printed:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{io::Write as _, process::Stdio, time::Duration};
 use tokio::process::Command;
 
 use super::output;
-use crate::api::{Error, Result};
+use crate::api::{Error, ErrorCode, Result};
 
 /// How long a notifier or a person's command may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub(super) async fn desktop(title: &str, text: &str) {
 /// Runs a person's command with these variables, its output on stderr. Error: it cannot be run, or
 /// took too long.
 pub(super) async fn command(line: &str, variables: &[(&str, String)]) -> Result<()> {
-    let failed = |why: String| Error::invalid(format!("--on-end {line}: {why}"));
+    let failed = |why: String| Error::new(ErrorCode::Conflict, format!("--on-end {line}: {why}"));
     let mut command = Command::new("/bin/sh");
     command.args(["-c", line]).envs(variables.iter().map(|(name, value)| (*name, value)));
     // Stdout is for the command's result.

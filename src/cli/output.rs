@@ -257,6 +257,11 @@ pub(super) fn short_duration(seconds: u64) -> String {
     }
 }
 
+/// Returns a number of things in words: `1 pane`, `2 panes`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,7 +39,7 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>, begin: impl FnOnce()
         Quick::Wait(command) => command.run_at_once(&caller),
         Quick::Windows(command) => list(command, &caller),
     }?;
-    Some(exit_status(outcome, line.json))
+    Some(exit_status(outcome, line.json, line.name))
 }
 
 fn list<C: List + OneRequest>(command: &C, caller: &Caller) -> Option<Outcome> {
@@ -53,6 +53,8 @@ fn list<C: List + OneRequest>(command: &C, caller: &Caller) -> Option<Outcome> {
 /// A plain command line.
 #[derive(Debug)]
 struct Line {
+    /// The command's name, without an alias.
+    name: &'static str,
     json: bool,
     server: ServerChoice,
     command: Quick,
@@ -124,18 +126,30 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
     };
     let list = Takes { values: "Ft", flags: "a", ..Takes::default() };
     let with_target = Takes { values: "t", ..Takes::default() };
-    let takes = match command.as_str() {
-        "capture-pane" | "capturep" => Takes { flags: "JeNp", lines: "SE", words: &["verify"], ..with_target },
-        "cursor" | "has-session" | "has" => with_target,
-        "display-message" | "display" => Takes { flags: "p", rest: Rest::One, ..with_target },
-        "list-panes" | "lsp" => Takes { flags: "as", ..list },
-        "list-sessions" | "ls" => Takes { values: "Ft", ..Takes::default() },
-        "list-windows" | "lsw" => list,
+    let name = match command.as_str() {
+        "capture-pane" | "capturep" => "capture-pane",
+        "cursor" => "cursor",
+        "display-message" | "display" => "display-message",
+        "has-session" | "has" => "has-session",
+        "list-panes" | "lsp" => "list-panes",
+        "list-sessions" | "ls" => "list-sessions",
+        "list-windows" | "lsw" => "list-windows",
+        "read" => "read",
+        "send-keys" | "send" => "send-keys",
+        "wait-for" | "wait" => "wait-for",
+        _ => return None,
+    };
+    let takes = match name {
+        "capture-pane" => Takes { flags: "JeNp", lines: "SE", words: &["verify"], ..with_target },
+        "display-message" => Takes { flags: "p", rest: Rest::One, ..with_target },
+        "list-panes" => Takes { flags: "as", ..list },
+        "list-sessions" => Takes { values: "Ft", ..Takes::default() },
+        "list-windows" => list,
         "read" => Takes { long_values: &["since", "until", "format", "max-bytes"], ..with_target },
-        "send-keys" | "send" => {
+        "send-keys" => {
             Takes { flags: "lH", words: &["literal", "hex", "paste", "submit"], rest: Rest::All, ..with_target }
         }
-        "wait-for" | "wait" => Takes {
+        "wait-for" => Takes {
             values: "T",
             repeated: "tp",
             words: &["any", "all", "exit", "propagate", "prompt", "bell", "command"],
@@ -143,22 +157,22 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
             long_repeated: &["screen", "gone", "fail"],
             ..Takes::default()
         },
-        _ => return None,
+        _ => with_target,
     };
     words.fill(takes, args)?;
-    let command = match command.as_str() {
-        "capture-pane" | "capturep" => Quick::Capture(CapturePane::plain(&mut words)),
+    let command = match name {
+        "capture-pane" => Quick::Capture(CapturePane::plain(&mut words)),
         "cursor" => Quick::Cursor(CursorOf::plain(&mut words)),
-        "display-message" | "display" => Quick::Display(DisplayMessage::plain(&mut words)?),
-        "has-session" | "has" => Quick::Has(HasSession::plain(&mut words)),
-        "list-panes" | "lsp" => Quick::Panes(ListPanes::plain(&mut words)?),
-        "list-sessions" | "ls" => Quick::Sessions(ListSessions::plain(&mut words)),
-        "list-windows" | "lsw" => Quick::Windows(ListWindows::plain(&mut words)?),
+        "display-message" => Quick::Display(DisplayMessage::plain(&mut words)?),
+        "has-session" => Quick::Has(HasSession::plain(&mut words)),
+        "list-panes" => Quick::Panes(ListPanes::plain(&mut words)?),
+        "list-sessions" => Quick::Sessions(ListSessions::plain(&mut words)),
+        "list-windows" => Quick::Windows(ListWindows::plain(&mut words)?),
         "read" => Quick::Read(Read::plain(&mut words)?),
-        "wait-for" | "wait" => Quick::Wait(Box::new(WaitFor::plain(&mut words)?)),
+        "wait-for" => Quick::Wait(Box::new(WaitFor::plain(&mut words)?)),
         _ => Quick::Send(SendKeys::plain(&mut words)?),
     };
-    Some(Line { json: words.json, server: words.server, command })
+    Some(Line { name, json: words.json, server: words.server, command })
 }
 
 /// The words of a command line: separate options, then the rest. An option is there once, unless
@@ -315,7 +329,7 @@ mod tests {
 
     /// Parses a plain command line into the same form as the whole tree of arguments.
     fn read_plainly(words: &[&str]) -> Option<String> {
-        let Line { json, server, command } = parse(words.iter().map(OsString::from))?;
+        let Line { name, json, server, command } = parse(words.iter().map(OsString::from))?;
         let command = match command {
             Quick::Capture(args) => Command::CapturePane(args),
             Quick::Cursor(args) => Command::Cursor(args),
@@ -328,7 +342,7 @@ mod tests {
             Quick::Wait(args) => Command::WaitFor(args),
             Quick::Windows(args) => Command::ListWindows(args),
         };
-        Some(format!("{:?}", Invocation { json, via: None, no_peer: false, server, command }))
+        Some(format!("{:?}", Invocation { name: name.to_owned(), json, via: None, no_peer: false, server, command }))
     }
 
     fn read_by_the_tree(words: &[&str]) -> String {

@@ -15,8 +15,8 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Parses the next bytes and passes the data of each event that they complete to `event`.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8])) {
+    /// Parses the next bytes and passes each event that they complete to `event`: its data and its id.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8], Option<&str>)) {
         while let Some((line, rest)) = memchr::memchr(b'\n', bytes).and_then(|end| {
             let (line, rest) = bytes.split_at_checked(end)?;
             Some((line, rest.get(1..)?))
@@ -38,11 +38,11 @@ impl Parser {
         self.last_id.as_deref()
     }
 
-    fn take_line(&mut self, line: &[u8], event: &mut impl FnMut(&[u8])) {
+    fn take_line(&mut self, line: &[u8], event: &mut impl FnMut(&[u8], Option<&str>)) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             if self.has_data {
-                event(&self.data);
+                event(&self.data, self.id.as_deref());
             }
             self.data.clear();
             self.has_data = false;
@@ -69,7 +69,7 @@ mod tests {
         let mut parser = Parser::default();
         let mut events = Vec::new();
         for chunk in chunks {
-            parser.feed(chunk, |data| events.push(String::from_utf8_lossy(data).into_owned()));
+            parser.feed(chunk, |data, _| events.push(String::from_utf8_lossy(data).into_owned()));
         }
         events
     }
@@ -85,7 +85,7 @@ mod tests {
         let mut parser = Parser::default();
         let mut ids = Vec::new();
         for chunk in ["id: a\n", "\n", "data: 1\nid: b\n", "\ndata: 2\n\n", "id: c\ndata: 3"] {
-            parser.feed(chunk.as_bytes(), |_| {});
+            parser.feed(chunk.as_bytes(), |_, _| {});
             ids.push(parser.last_id().map(str::to_owned));
         }
         let expected = [None, Some("a"), Some("a"), Some("b"), Some("b")];

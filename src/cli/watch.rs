@@ -9,7 +9,7 @@ use std::{
 use super::{
     EXIT_ERROR, Outcome,
     caller::Caller,
-    client::{ConnectionLost, EventStream},
+    client::{ConnectionLost, DAEMON_ENDED, EventStream},
     follow::{FollowedEvents, Recovery, Step},
     output::{self, Failure},
     terminal::{self, FullScreen, Keys, Signal, Signals},
@@ -112,7 +112,7 @@ pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&C
                 };
                 if recovery == Recovery::DaemonEnded {
                     drop(screen);
-                    output::note("the daemon has ended");
+                    output::report(&Error::unavailable(DAEMON_ENDED), caller.json);
                     return Ok(EXIT_ERROR);
                 }
                 pace.changed();

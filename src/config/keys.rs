@@ -38,7 +38,7 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 27] = [
+pub const KEYS: [Key; 29] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     list("foreign_servers", "MUXTAP_FOREIGN_SERVERS", ""),
@@ -47,8 +47,10 @@ pub const KEYS: [Key; 27] = [
     one("floods", "MUXTAP_FLOODS", "hold"),
     special("ring_bytes", "MUXTAP_RING_BYTES", DefaultValue::Bytes(limits::RING_BYTES as u64)),
     special("budget_bytes", "MUXTAP_BUDGET_BYTES", DefaultValue::Bytes(limits::BUDGET_BYTES as u64)),
+    one("shell_integration", "MUXTAP_SHELL_INTEGRATION", "false"),
     one("idle_end", "MUXTAP_IDLE_END", "600"),
     one("log_level", "MUXTAP_LOG", "info"),
+    one("log_format", "MUXTAP_LOG_FORMAT", "text"),
     list("allow", "MUXTAP_ALLOW", "read,input,create,kill"),
     list("deny", "MUXTAP_DENY", ""),
     one("read_only", "MUXTAP_READ_ONLY", "false"),

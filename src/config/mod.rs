@@ -21,7 +21,7 @@ use muxtap_tmux::{CoverageMode, Floods, ForeignServer};
 
 pub use file::{AgentSettings, HostSettings};
 pub use keys::{KEYS, Key};
-pub use values::bytes;
+pub use values::{LogFormat, bytes};
 
 use muxtap_engine::agents::RulesFile;
 
@@ -47,10 +47,14 @@ pub struct Settings {
     pub ring_bytes: usize,
     /// The number of bytes of output and screens kept for all panes together.
     pub budget_bytes: usize,
+    /// Whether shells that muxtap starts in panes mark their commands.
+    pub shell_integration: bool,
     /// How long an idle daemon that was started by a command stays; `None`: forever.
     pub idle_end: Option<Duration>,
     /// The log's filter, in the syntax of `tracing`.
     pub log_level: String,
+    /// How a line of the log is written.
+    pub log_format: LogFormat,
     /// The tiers that callers have.
     pub allowed: Tiers,
     /// The tiers for which a person must confirm an agent's call.
@@ -164,7 +168,9 @@ impl Settings {
             floods: reader.one("floods", values::floods)?,
             ring_bytes: reader.one("ring_bytes", values::size)?,
             budget_bytes: reader.one("budget_bytes", values::size)?,
-            log_level: reader.text("log_level")?,
+            shell_integration: reader.one("shell_integration", values::boolean)?,
+            log_level: reader.one("log_level", values::log_level)?,
+            log_format: reader.one("log_format", values::log_format)?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
             confirm: reader.each("confirm", values::confirmable_tier)?,
             mcp_hold: reader.one("mcp_hold", values::seconds)?,

@@ -63,6 +63,27 @@ impl Paths {
         Self { log: with_suffix(&socket, ".log"), socket, is_custom: true }
     }
 
+    /// Returns the sockets that other shells of this user choose: those with a runtime directory, and
+    /// those without. None if `MUXTAP_SOCKET` is set: then another daemon is intended.
+    pub(crate) fn of_other_shells(&self) -> Vec<PathBuf> {
+        if self.is_custom {
+            return Vec::new();
+        }
+        let uid = uid();
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter();
+        let runtime = runtime.chain([PathBuf::from(format!("/run/user/{uid}"))]);
+        let runtime = runtime.filter(|dir| dir.is_absolute() && belongs_to(dir, uid)).map(|dir| dir.join("muxtap"));
+        let sockets = runtime.chain([PathBuf::from(format!("/tmp/muxtap-{uid}"))]).map(|dir| dir.join("muxtap.sock"));
+        let mut others: Vec<PathBuf> = sockets.filter(|socket| *socket != self.socket).collect();
+        others.dedup();
+        others
+    }
+
+    /// Returns the paths of a daemon on another socket of this user.
+    pub(crate) fn on(&self, socket: PathBuf) -> Self {
+        Self { socket, ..self.clone() }
+    }
+
     /// Returns the file whose lock the running daemon holds.
     pub fn lock_file(&self) -> PathBuf {
         with_suffix(&self.socket, ".lock")
@@ -71,6 +92,11 @@ impl Paths {
     /// Returns the file whose lock is held while the daemon is started or stopped.
     pub fn start_file(&self) -> PathBuf {
         with_suffix(&self.socket, ".start")
+    }
+
+    /// Returns the directory of the startup files of shells that muxtap starts.
+    pub fn shell_dir(&self) -> PathBuf {
+        with_suffix(&self.socket, ".shell")
     }
 
     /// Returns the file of the token for callers over TCP.
@@ -232,6 +258,16 @@ mod tests {
     use std::{collections::HashMap, os::unix::fs::PermissionsExt as _};
 
     use super::*;
+
+    #[test]
+    fn other_shells_have_other_sockets_unless_one_is_chosen() {
+        let own = PathBuf::from(format!("/tmp/muxtap-{}/muxtap.sock", uid()));
+        let paths = Paths { socket: own.clone(), log: PathBuf::new(), is_custom: false };
+        assert!(!paths.of_other_shells().contains(&own));
+        let elsewhere = paths.on("/elsewhere/muxtap.sock".into());
+        assert!(elsewhere.of_other_shells().contains(&own));
+        assert!(Paths { is_custom: true, ..elsewhere }.of_other_shells().is_empty());
+    }
 
     fn resolve(vars: &[(&str, &str)]) -> Paths {
         let vars: HashMap<_, _> = vars.iter().map(|&(name, value)| (name.to_owned(), OsString::from(value))).collect();

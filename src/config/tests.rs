@@ -75,6 +75,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("http_origins = [\"*\"]", "expected an origin"),
         ("tls_cert = \"/x\"", "must be set together"),
         ("allow = [\"write\"]", "expected one of read, input"),
+        ("log_level = \"loud\"", "config.toml): \"loud\": expected one of off, error, warn"),
     ] {
         place.write(text);
         assert!(place.error().contains(says), "{text}: {}", place.error());

@@ -64,6 +64,49 @@ pub(super) fn floods(text: &str) -> Result<Floods, String> {
     }
 }
 
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object, for programs that collect logs.
+    Json,
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("expected text or json".to_owned()),
+    }
+}
+
+/// The levels of the log, from the least to the most.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Parses what is logged: a level, or a filter of levels for parts of the program
+/// (`info,muxtap=debug`).
+///
+/// In the filter's own syntax a word that is no level names a part of the program, of which all is
+/// logged, and of everything else nothing: `loud` would end the log without an error.
+pub(super) fn log_level(text: &str) -> Result<String, String> {
+    let level = |word: &str| {
+        let word = word.trim().to_ascii_lowercase();
+        let word = if word == "warning" { "warn" } else { word.as_str() };
+        LEVELS.into_iter().find(|known| *known == word)
+    };
+    let expected = || {
+        let levels = LEVELS.join(", ");
+        format!("expected one of {levels}, or a filter such as info,muxtap=debug")
+    };
+    let parts = text.split(',').map(|part| match part.rsplit_once('=') {
+        Some((place, word)) if !place.is_empty() => level(word).map(|level| format!("{place}={level}")),
+        Some(_) => None,
+        None => level(part).map(str::to_owned),
+    });
+    parts.collect::<Option<Vec<_>>>().map(|parts| parts.join(",")).ok_or_else(expected)
+}
+
 /// Parses a tier that may need a person's confirmation.
 pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     match text.parse().map_err(|error: Error| error.to_string())? {
@@ -101,6 +144,23 @@ mod tests {
         assert_eq!(confirmable_tier("kill"), Ok(Tier::Kill));
         assert!(confirmable_tier("read").unwrap_err().contains("deny read"));
         assert!(confirmable_tier("look").unwrap_err().contains("unknown tier"));
+    }
+
+    #[test]
+    fn the_log_has_known_levels_alone() {
+        for (text, level) in [
+            ("info", "info"),
+            ("warning", "warn"),
+            ("WARN", "warn"),
+            ("off", "off"),
+            ("info,muxtap=debug", "info,muxtap=debug"),
+            ("muxtap_tmux=Warning", "muxtap_tmux=warn"),
+        ] {
+            assert_eq!(log_level(text).as_deref(), Ok(level), "{text}");
+        }
+        for text in ["loud", "muxtap", "", "info,", "muxtap=loud", "=info", "verbose,info"] {
+            assert!(log_level(text).unwrap_err().contains("warn, info"), "{text}");
+        }
     }
 
     #[test]

@@ -6,36 +6,59 @@
 
 use std::{
     io::{self, Write},
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::api::{Error, Result};
+use muxtap_base::plain::{JsonRecords, Records};
+use tracing_subscriber::fmt::{
+    format::Writer,
+    time::{FormatTime as _, SystemTime},
+};
+
+use crate::{
+    api::{Error, Result},
+    config::LogFormat,
+};
 
 /// The number of lost lines, and the reason for the last one.
 #[derive(Debug, Default)]
 struct LostLines {
     lines: u64,
     why: String,
+    /// Whether the log ends within a line: a full disk took the begin of it.
+    is_torn: bool,
 }
 
-static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::new() });
+static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::new(), is_torn: false });
 
 /// Sends the log to stderr.
-pub(crate) fn to_stderr(level: &str) -> Result<()> {
+pub(crate) fn to_stderr(level: &str, format: LogFormat) -> Result<()> {
     // The MCP library logs each message; only a filter that names it gets these lines.
     let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
     let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| muxtap_base::plain::Records(Line))
         .with_ansi(false)
         // The subscriber's own report of a failed write goes to stderr too, and panics if that
         // fails.
         .log_internal_errors(false);
     // A second subscriber in one process (a test) does not fail the daemon.
-    let _ = subscriber.try_init();
+    let _ = match format {
+        LogFormat::Text => subscriber.with_writer(|| Records(Line(LogFormat::Text))).try_init(),
+        LogFormat::Json => {
+            let subscriber = subscriber.json().flatten_event(true);
+            subscriber.with_writer(|| JsonRecords(Line(LogFormat::Json))).try_init()
+        }
+    };
     Ok(())
+}
+
+/// Returns whether this process's stderr is that file.
+pub(crate) fn is_stderr(path: &Path) -> bool {
+    let (Ok(own), Ok(file)) = (rustix::fs::fstat(io::stderr()), rustix::fs::stat(path)) else { return false };
+    (own.st_dev, own.st_ino) == (file.st_dev, file.st_ino)
 }
 
 /// Returns what is wrong with the log; `None` if its last line was written.
@@ -46,12 +69,12 @@ pub(crate) fn problem() -> Option<String> {
 }
 
 /// A writer for one line of the log.
-struct Line;
+struct Line(LogFormat);
 
 impl Write for Line {
     /// Writes the line, or counts it as lost. Never fails.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        write_line(&mut io::stderr().lock(), line, &mut lost());
+        write_line(&mut io::stderr().lock(), line, &mut lost(), self.0);
         Ok(line.len())
     }
 
@@ -60,17 +83,47 @@ impl Write for Line {
     }
 }
 
-fn write_line(log: &mut impl Write, line: &[u8], lost: &mut LostLines) {
-    let missed = match lost.lines {
-        0 => String::new(),
-        // A full disk may have taken half of the first one.
-        lines => format!("\n({lines} lines of the log are lost here: {})\n", lost.why),
-    };
-    match log.write_all(&[missed.as_bytes(), line].concat()) {
+fn write_line(log: &mut impl Write, line: &[u8], lost: &mut LostLines, format: LogFormat) {
+    let missed = if lost.lines == 0 { String::new() } else { missed(lost, format) };
+    match write_counted(log, &[missed.as_bytes(), line].concat(), &mut lost.is_torn) {
         Ok(()) => *lost = LostLines::default(),
         Err(error) => {
             lost.lines += 1;
             lost.why = error.to_string();
+        }
+    }
+}
+
+/// Writes all bytes. `is_torn` becomes whether the last byte that was written is within a line.
+fn write_counted(log: &mut impl Write, mut bytes: &[u8], is_torn: &mut bool) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = match log.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let (done, rest) = bytes.split_at(written.min(bytes.len()));
+        *is_torn = done.last() != Some(&b'\n');
+        bytes = rest;
+    }
+    Ok(())
+}
+
+/// Returns the record in place of the lost lines.
+fn missed(lost: &LostLines, format: LogFormat) -> String {
+    let begin = if lost.is_torn { "\n" } else { "" };
+    let message = format!("{} lines of the log are lost here: {}", lost.lines, lost.why);
+    match format {
+        LogFormat::Text => format!("{begin}({message})\n"),
+        LogFormat::Json => {
+            let mut timestamp = String::new();
+            // Without a time the record is still useful.
+            let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+            let record = serde_json::json!({
+                "timestamp": timestamp, "level": "WARN", "message": message, "target": module_path!(),
+            });
+            format!("{begin}{record}\n")
         }
     }
 }
@@ -83,15 +136,21 @@ fn lost() -> MutexGuard<'static, LostLines> {
 mod tests {
     use super::*;
 
-    /// A log on a disk that is full for some lines.
+    /// A log on a disk that is full for some lines; it takes some bytes of the first one.
     struct Disk {
         written: Vec<u8>,
         full_for: usize,
+        free: usize,
     }
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.full_for > 0 {
+                let free = std::mem::take(&mut self.free);
+                if free > 0 {
+                    self.written.extend_from_slice(&bytes[..free]);
+                    return Ok(free);
+                }
                 self.full_for -= 1;
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -104,18 +163,36 @@ mod tests {
         }
     }
 
-    #[test]
-    fn lost_lines_are_counted_and_named_when_the_log_can_be_written_again() {
-        let (mut disk, mut lost) = (Disk { written: Vec::new(), full_for: 2 }, LostLines::default());
-        for line in ["one\n", "two\n"] {
-            write_line(&mut disk, line.as_bytes(), &mut lost);
+    /// Returns the log of four lines, of which two are lost.
+    fn written(free: usize, format: LogFormat) -> String {
+        let (mut disk, mut lost) = (Disk { written: Vec::new(), full_for: 2, free }, LostLines::default());
+        for line in ["\"one\"\n", "\"two\"\n"] {
+            write_line(&mut disk, line.as_bytes(), &mut lost, format);
         }
         assert_eq!((lost.lines, lost.why.as_str()), (2, "no storage space"));
-        for line in ["three\n", "four\n"] {
-            write_line(&mut disk, line.as_bytes(), &mut lost);
+        for line in ["\"three\"\n", "\"four\"\n"] {
+            write_line(&mut disk, line.as_bytes(), &mut lost, format);
         }
-        assert_eq!(lost.lines, 0);
-        let written = String::from_utf8(disk.written).unwrap();
-        assert_eq!(written, "\n(2 lines of the log are lost here: no storage space)\nthree\nfour\n");
+        assert_eq!((lost.lines, lost.is_torn), (0, false));
+        String::from_utf8(disk.written).unwrap()
+    }
+
+    #[test]
+    fn lost_lines_are_counted_and_named_when_the_log_can_be_written_again() {
+        let rest = "(2 lines of the log are lost here: no storage space)\n\"three\"\n\"four\"\n";
+        assert_eq!(written(0, LogFormat::Text), rest);
+        // A full disk has taken half of the first one.
+        assert_eq!(written(3, LogFormat::Text), format!("\"on\n{rest}"));
+    }
+
+    #[test]
+    fn in_json_lost_lines_are_named_by_a_record() {
+        let written = written(0, LogFormat::Json);
+        let records: Vec<serde_json::Value> =
+            written.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+        assert_eq!(records.len(), 3);
+        assert_eq!(records[0]["message"], "2 lines of the log are lost here: no storage space");
+        assert!(records[0]["timestamp"].as_str().unwrap().ends_with('Z'), "{written}");
+        assert_eq!((&records[0]["level"], &records[1]), (&"WARN".into(), &"three".into()));
     }
 }

@@ -1,5 +1,6 @@
 //! The process that holds the engine: how it is found, started and kept single.
 
+mod activation;
 mod endpoints;
 pub(crate) mod log;
 pub mod start;
@@ -37,7 +38,7 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
     descriptors::prepare();
     let claim = start::claim(&paths, background)?;
-    log::to_stderr(&settings.log_level)?;
+    log::to_stderr(&settings.log_level, settings.log_format)?;
     metrics::install();
     keep_freed_memory();
     let endpoints = endpoints::bind_all(settings, &paths)?;
@@ -140,6 +141,8 @@ fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
         allowed: settings.allowed,
         audit: audit(settings)?,
         agents: Arc::new(agents(settings)?),
+        shell_integration: settings.shell_integration,
+        shell_folder: Some(paths.shell_dir()),
     }))
 }
 
@@ -170,7 +173,7 @@ async fn run(
     let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
         http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
-        log: Some(paths.log.display().to_string()),
+        log: log::is_stderr(&paths.log).then(|| paths.log.display().to_string()),
         problem: Some(log::problem),
         config: settings.answer(),
         files: settings.files().to_vec(),
@@ -209,6 +212,8 @@ async fn run(
     tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
         start::report_ready(log::problem().as_deref());
+    } else {
+        activation::ready();
     }
     let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
     // A page needs a port if none was configured.
@@ -229,6 +234,10 @@ async fn run(
         _ = hangup.recv(), if !background => {}
         () = idle(is_idle, &open, idle_end) => tracing::info!("exiting: idle"),
         () = ports => {}
+        () = activation::keep_watchdog(), if !background => {}
+    }
+    if !background {
+        activation::stopping();
     }
     tracing::info!("stopping");
     rooms.sessions.stop().await;

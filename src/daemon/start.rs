@@ -11,6 +11,8 @@
 //! not locked shows that the daemon was killed, and whether a supervisor is about to start it
 //! again. Then commands wait for that one instead of starting a second one beside it.
 
+mod holder;
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -38,6 +40,8 @@ use rustix::{
     fs::{FlockOperation, Mode, OFlags},
 };
 
+pub use self::holder::{Holder, holder};
+use super::activation;
 use crate::{
     api::{Error, ErrorCode, Result},
     config::paths::{Paths, uid},
@@ -67,9 +71,7 @@ const FAILED: &str = "error ";
 /// Connects to the daemon; `None` if no daemon runs. Error: `UNAUTHORIZED` if another user's
 /// socket, or anything else of another user's, is in its place: nothing is sent to it.
 pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
-    if let Ok(found) = fs::symlink_metadata(&paths.socket) {
-        check_socket_owner(&paths.socket, &found)?;
-    }
+    check_socket(paths)?;
     match UnixStream::connect(&paths.socket) {
         Ok(stream) => {
             // The name may lead to another user's socket by now: the connection itself identifies
@@ -90,6 +92,11 @@ pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
             )),
         },
     }
+}
+
+/// Checks that the file in the socket's place, if there is one, is the user's.
+pub fn check_socket(paths: &Paths) -> Result<()> {
+    fs::symlink_metadata(&paths.socket).map_or(Ok(()), |found| check_socket_owner(&paths.socket, &found))
 }
 
 /// Checks that the file in the socket's place is the user's.
@@ -151,6 +158,16 @@ struct LockRecord {
 }
 
 impl LockRecord {
+    /// The length of a lock file at most, in bytes.
+    const BYTES: u64 = 256;
+
+    /// Reads a lock file. `None`: no daemon has written it.
+    fn read(lock: &mut File) -> Option<Self> {
+        let mut text = String::new();
+        lock.take(Self::BYTES).read_to_string(&mut text).ok()?;
+        Self::parse(&text)
+    }
+
     fn text(self) -> String {
         let started_by = match self.started_by {
             StartedBy::Commands => "background",
@@ -174,8 +191,7 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
         return Ok(None);
     }
-    let mut text = String::new();
-    Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
+    Ok(LockRecord::read(&mut file))
 }
 
 /// Waits until another process has started a daemon, `limit` at most (`None`: without a limit), and
@@ -325,9 +341,16 @@ pub fn muxtapd() -> Result<PathBuf> {
     }
 }
 
+/// What systemd passes to a service: a command in one must not pass it on to the daemon.
+const OF_SYSTEMD: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+
 fn background_command() -> Result<Command> {
     let program = muxtapd()?;
     let mut command = Command::new(&program);
+    for name in OF_SYSTEMD {
+        command.env_remove(name);
+    }
     command
         .args(["serve", "--background"])
         // The daemon serves callers in many panes; the pane of the caller that started it must mean
@@ -479,7 +502,7 @@ pub struct Claim {
 pub struct ClaimGuard {
     socket: PathBuf,
     /// The socket's device and inode: a socket that another process put in its place in the
-    /// meantime must not be removed.
+    /// meantime must not be removed. `None`: the socket is systemd's.
     identity: Option<(u64, u64)>,
     lock: File,
 }
@@ -498,9 +521,12 @@ impl Drop for ClaimGuard {
 /// Makes this process the daemon. Call it before any thread starts (the umask is changed for a
 /// moment). `background`: a command started it, and the next one may do so again.
 ///
+/// A socket that systemd passed is systemd's: it stays when the daemon ends.
+///
 /// Error: `CONFLICT` if another daemon runs, or if a file that is not a socket is in its place.
 pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
+    let passed = activation::take_socket(paths)?;
     let path = paths.lock_file();
     let mut lock = open_lock(&path)?;
     match lock_exclusive(&lock, || std::thread::sleep(READERS_PAUSE)) {
@@ -521,6 +547,22 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     }
     let _ = lock.set_len(0);
 
+    let is_passed = passed.is_some();
+    let listener = match passed {
+        Some(listener) => listener,
+        None => bind(paths)?,
+    };
+    // Written after the socket listens: this change wakes commands that wait for that. A full disk
+    // must not prevent the start.
+    let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
+    let _ = lock.write_all(LockRecord { pid: std::process::id(), started_by }.text().as_bytes());
+    let identity = if is_passed { None } else { identity(&paths.socket) };
+    let guard = ClaimGuard { identity, socket: paths.socket.clone(), lock };
+    Ok(Claim { listener, guard })
+}
+
+/// Listens on the daemon's socket; replaces one that an earlier daemon left.
+fn bind(paths: &Paths) -> Result<UnixListener> {
     if let Ok(found) = fs::symlink_metadata(&paths.socket) {
         check_socket_owner(&paths.socket, &found)?;
         if !found.file_type().is_socket() {
@@ -536,12 +578,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     rustix::process::umask(umask);
     let listener = bound.map_err(|error| cannot("listen on", &paths.socket, &error))?;
     listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
-    // Written after the socket listens: this change wakes commands that wait for that. A full disk
-    // must not prevent the start.
-    let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
-    let _ = lock.write_all(LockRecord { pid: std::process::id(), started_by }.text().as_bytes());
-    let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), lock };
-    Ok(Claim { listener, guard })
+    Ok(listener)
 }
 
 /// Locks a daemon's lock file. `WOULDBLOCK`: another daemon holds it.
@@ -586,11 +623,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
         assert!(connect(&paths).unwrap().is_none());
+        assert!(holder(&paths).is_none());
         let claim = claim(&paths, true).unwrap();
-        assert!(connect(&paths).unwrap().is_some());
+        assert!(connect(&paths).unwrap().is_some() && holder(&paths).is_some());
         assert_eq!(fs::metadata(&paths.socket).unwrap().permissions().mode() & 0o777, 0o600);
         drop(claim);
         assert!(!paths.socket.exists());
+    }
+
+    #[test]
+    fn a_daemon_in_the_background_learns_nothing_of_systemd() {
+        note_engine();
+        let command = background_command().unwrap();
+        for name in OF_SYSTEMD {
+            assert!(command.get_envs().any(|(set, value)| set == name && value.is_none()), "{name}");
+        }
     }
 
     #[test]

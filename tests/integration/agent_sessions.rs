@@ -137,7 +137,9 @@ fn a_workspace_offers_the_agent_session_commands() {
     world.ok(&["workspace", "session-wait", "--target", &name, "-p", "hello", "--idle"]);
     assert!(world.ok(&["workspace", "session-send", "--target", &name, "--wait", "say again"]).contains("end_turn"));
     let listed = world.json(&["workspace", "session-list", "--provider", "scripted"]);
-    assert_eq!(listed["sessions"][0]["session"], name, "{listed}");
+    let first = &listed["sessions"][0];
+    assert_eq!((&first["session"], &first["sessionId"]), (&json!(name), &json!("first")), "{listed}");
+    assert!(first["updatedAt"].is_u64() && first["createdAt"].is_u64() && first["updated_ms"].is_null(), "{listed}");
     // `wait-for` accepts a session as well, with the conditions of both kinds.
     world.ok(&["workspace", "wait-for", "--target", &name, "-p", "again", "--stable", "0.1", "-T", "40"]);
     let refused = |code: &str, args: &[&str]| {
@@ -414,7 +416,7 @@ fn a_permission_question_accepts_only_the_first_answer() {
     let listed = session.get("/questions");
     assert_eq!(
         (&listed["questions"][0]["title"], &listed["questions"][0]["detail"]),
-        (&"build".into(), &"rm -r build".into())
+        (&"build".into(), &"command: rm -r build".into())
     );
     assert_eq!(session.get("")["status"], "asking");
     assert_eq!(answer(&id, json!({"option": "maybe"}))["code"], "INVALID_ARGUMENT");
@@ -565,15 +567,19 @@ fn a_terminal_of_which_nobody_knows_is_named_and_not_made_twice() {
     let session = Session::new(&world);
     assert_eq!(session.outcome("open exec cat"), "end_turn");
     let home = world.sessions()[0].clone();
-    let pid = world.server_pid();
-    world.tmux(&["set-hook", "-g", "after-new-window", &format!("run-shell 'kill -STOP {pid}'")]);
+    // The server itself reads the file before it sends its reply, and hangs until the file is written.
+    let file = world.path("hangs");
+    rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    world.tmux(&["set-hook", "-g", "window-linked", &format!("source-file '{}'", file.display())]);
     session.send("run exec cat");
     let said = session.wait(&json!({"patterns": ["error"], "timeout_ms": 50_000}));
-    signal(pid, Signal::CONT);
+    // Without a reader this is an error.
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+    drop(rustix::fs::open(&file, flags, rustix::fs::Mode::empty()).unwrap());
     assert_eq!(said["outcome"], "matched", "{said}");
     let said = session.said();
     assert!(said.contains("unknown whether") && said.contains(&home), "{said} {home}");
-    world.tmux(&["set-hook", "-gu", "after-new-window"]);
+    world.tmux(&["set-hook", "-gu", "window-linked"]);
     crate::common::eventually("it goes on", || world.muxtap(&["list-panes"]).status == 0);
     assert_eq!(world.sessions(), std::slice::from_ref(&home));
     let panes = world.tmux(&["list-panes", "-s", "-t", &home, "-F", "#{pane_id}"]);

@@ -475,7 +475,7 @@ fn a_wrong_file_is_told_with_line_and_rule() {
     // An invalid file that was named explicitly: the daemon does not start.
     world.set("MUXTAP_AGENTS_FILE", own.display().to_string());
     let answer = world.muxtap(&["list-panes"]);
-    assert!(answer.status == 1 && answer.stderr.contains(says), "{answer:?}");
+    assert!(answer.status == 2 && answer.stderr.contains(says), "{answer:?}");
     fs::write(&own, "").unwrap();
     world.ok(&["list-panes"]);
     assert_eq!(world.json(&["agents"])["rules_error"], Value::Null);

@@ -29,6 +29,13 @@ impl Capability {
         serde_json::from_str(&self.process.line().unwrap()).unwrap()
     }
 
+    /// Sends a text; returns this many responses.
+    fn say(&mut self, text: &str, responses: usize) -> Vec<Value> {
+        use std::io::Write as _;
+        self.process.stdin().write_all(text.as_bytes()).unwrap();
+        (0..responses).map(|_| serde_json::from_str(&self.process.line().unwrap()).unwrap()).collect()
+    }
+
     fn done(&mut self, line: &str) -> Value {
         let answer = self.ask(line);
         assert_eq!(answer["success"], true, "{line}: {answer}");
@@ -144,6 +151,238 @@ fn the_documented_examples_work_in_a_container() {
 }
 
 #[test]
+fn the_contracts_own_text_works_unchanged() {
+    let mut world = World::new();
+    let (_container, mut tmux) = sandbox(&mut world);
+    // Examples 1 to 3 and the text of its integration tests, to the letter.
+    let text = r#"
+```xml
+<!-- Initialize tmux -->
+<capability name="tmux" action="init" />
+
+<!-- Start test suite -->
+<capability name="tmux" action="send"
+  pane="0.0"
+  command="npm test -- --watch" />
+
+<!-- Check output after 5 seconds -->
+<capability name="tmux" action="read"
+  pane="0.0"
+  lines="50" />
+```
+<!-- Create monitoring panes -->
+<capability name="tmux" action="split"
+  window="0"
+  direction="horizontal" />
+
+<!-- Read both -->
+<capability name="tmux" action="read" pane="0.0" />
+<capability name="tmux" action="read" pane="0.1" />
+
+<capability name="tmux" action="window"
+  name="myproject" />
+
+<!-- Clone repo in new window -->
+<capability name="tmux" action="send"
+  pane="1.0"
+  command="git clone https://github.com/user/repo && cd repo" />
+<capability name="tmux" action="kill" pane="0.1" /> <capability name="tmux" action="list" />
+"#;
+    let answers = tmux.say(text, 9);
+    let datum = |number: usize, field: &str| answers[number]["data"][field].clone();
+    assert!(answers.iter().all(|answer| answer["success"] == true), "{answers:?}");
+    assert_eq!(datum(1, "command"), "npm test -- --watch");
+    assert_eq!((datum(3, "pane"), datum(5, "pane"), datum(6, "pane")), (json!("0.1"), json!("0.1"), json!("1.0")));
+    assert_eq!(datum(7, "command"), "git clone https://github.com/user/repo && cd repo");
+    // The last line has two tags.
+    let answers = tmux.say("<capability action='read'/>\n", 2);
+    assert_eq!(answers[0]["data"]["windows"][0]["panes"].as_array().unwrap().len(), 1, "{answers:?}");
+    tmux.read_until("1.0", "cloned");
+    // Nothing behind a malformed tag is carried out, and no attribute of it is used.
+    let text = "<capability action='kill' pane='1.0' <capability action='read' pane='0.0'/>\n\
+                <capability action=\"send\" command=\"echo \"a\"\"/>\n<capability action='kill'\n{\"action\":\"list\"}\n";
+    let answers = tmux.say(text, 5);
+    assert!(answers.iter().all(|answer| answer["success"] == false), "{answers:?}");
+    let suggestion = answers[4]["suggestion"].as_str().unwrap();
+    let resume = suggestion.find('<').and_then(|at| suggestion.get(at..=suggestion.find("/>")? + 1)).unwrap();
+    let answers = tmux.say(&format!("{resume}\n{{\"action\":\"list\"}}\n"), 2);
+    assert_eq!(answers[0]["data"]["resumed"], true, "{answers:?}");
+    assert_eq!(answers[1]["data"]["windows"].as_array().unwrap().len(), 2, "{answers:?}");
+}
+
+#[test]
+fn an_unfinished_tag_is_rejected() {
+    let world = World::with_server();
+    world.session("artie");
+    let socket = world.socket().display().to_string();
+    let mut tmux = Capability::start(&world, &["-S", &socket]);
+    // Its sender waits for a response.
+    let (error, _) = tmux.refused("<capability name=\"tmux\" action=\"list");
+    assert!(error.contains("Invalid tag"), "{error}");
+    // The lines that come after the pause may belong to its value.
+    let (error, suggestion) = tmux.refused(r#"{"action":"kill","pane":"0.0"}"#);
+    assert!(error.contains("Not run"), "{error}");
+    let resume = suggestion.find('<').and_then(|at| suggestion.get(at..=suggestion.find("/>")? + 1)).unwrap();
+    assert_eq!(tmux.done(resume), json!({ "resumed": true }));
+    tmux.done(r#"{"action":"list"}"#);
+    tmux.say("<capability action='list'", 0);
+    tmux.process.close_stdin();
+    let answer: Value = serde_json::from_str(&tmux.process.line().unwrap()).unwrap();
+    assert_eq!(answer["success"], false);
+    assert_eq!(tmux.process.finish().status, 0);
+}
+
+#[test]
+fn addresses_hold_whatever_tmux_renumbers() {
+    let world = World::with_server();
+    world.tmux(&["set-option", "-g", "base-index", "1"]);
+    world.tmux(&["set-option", "-g", "pane-base-index", "1"]);
+    world.tmux(&["set-option", "-g", "renumber-windows", "on"]);
+    world.session("artie");
+    world.tmux(&["new-window", "-d", "-t", "artie:", "cat"]);
+    world.tmux(&["split-window", "-d", "-t", "artie:2", "cat"]);
+    let socket = world.socket().display().to_string();
+    let dir = world.dir().display().to_string();
+    let mut tmux = Capability::start(&world, &["-S", &socket, "--cwd", &dir]);
+    let ids = |list: &Value| -> Vec<String> {
+        let windows = list["windows"].as_array().unwrap();
+        let panes = windows.iter().flat_map(|window| window["panes"].as_array().unwrap());
+        panes.map(|pane| pane["id"].as_str().unwrap().to_owned()).collect()
+    };
+    // A session that was made before.
+    assert_eq!(ids(&tmux.done(r#"{"action":"list"}"#)), ["0.0", "1.0", "1.1"]);
+    tmux.done(r#"{"action":"send","command":"true"}"#);
+    let split = json!({ "action": "split", "window": 1, "direction": "vertical" }).to_string();
+    assert_eq!(tmux.done(&split)["pane"], "1.2");
+    assert_eq!(
+        tmux.done(r#"{"action":"window","name":"third"}"#),
+        json!({ "window": 2, "name": "third", "pane": "2.0" })
+    );
+    let mark = |tmux: &mut Capability, pane: &str, text: &str| {
+        tmux.done(&json!({ "action": "send", "pane": pane, "command": format!("echo {text}") }).to_string());
+        tmux.read_until(pane, text);
+    };
+    mark(&mut tmux, "1.2", "here-is-1.2");
+    mark(&mut tmux, "2.0", "here-is-2.0");
+    // tmux renumbers panes, and now windows too.
+    tmux.done(r#"{"action":"kill","pane":"1.0"}"#);
+    tmux.done(r#"{"action":"kill","window":0}"#);
+    assert_eq!(ids(&tmux.done(r#"{"action":"list"}"#)), ["1.1", "1.2", "2.0"]);
+    world.tmux(&["swap-window", "-d", "-s", "artie:1", "-t", "artie:2"]);
+    world.tmux(&["swap-pane", "-d", "-U", "-t", "artie:2.2"]);
+    tmux.read_until("1.2", "here-is-1.2");
+    tmux.read_until("2.0", "here-is-2.0");
+    assert_eq!(tmux.refused(r#"{"action":"read"}"#).0, "Pane 0.0 not found");
+    // A daemon that starts later knows them, and a new one takes no other's.
+    world.ok(&["stop"]);
+    tmux.read_until("2.0", "here-is-2.0");
+    let window = tmux.done(r#"{"action":"window"}"#);
+    assert_eq!((&window["window"], &window["pane"]), (&json!(0), &json!("0.0")));
+}
+
+#[test]
+fn a_directory_that_a_container_lacks_is_an_error_and_running_is_the_command_line() {
+    let mut world = World::new();
+    let (_container, mut tmux) = sandbox(&mut world);
+    tmux.done(r#"{"action":"init"}"#);
+    for request in [
+        json!({ "action": "split", "direction": "vertical", "cwd": "/nowhere" }),
+        json!({ "action": "window", "cwd": "/nowhere" }),
+        json!({ "action": "window", "cwd": "/etc/passwd" }),
+    ] {
+        let (error, _) = tmux.refused(&request.to_string());
+        assert_eq!(error, format!("No such directory: {}", request["cwd"].as_str().unwrap()));
+    }
+    let list = tmux.done(r#"{"action":"list"}"#);
+    assert_eq!(list["windows"].as_array().unwrap().len(), 1, "{list}");
+    let pane = list["windows"][0]["panes"][0].clone();
+    assert!(!pane["running"].as_str().unwrap().contains(' '), "a shell that waits: {pane}");
+    let dir = world.path("root").join("workspace/a b");
+    std::fs::create_dir(&dir).unwrap();
+    tmux.done(&json!({ "action": "send", "command": "sleep 300" }).to_string());
+    eventually("it runs", || {
+        let list = tmux.done(r#"{"action":"list"}"#);
+        list["windows"][0]["panes"][0]["running"] == "sleep 300"
+    });
+}
+
+#[test]
+fn a_half_printed_line_is_marked_and_counted_once() {
+    let world = World::with_server();
+    let pane = world.window("stty -echo; echo ready; while read -r line; do eval \"$line\"; done");
+    world.await_output(&pane, "^ready");
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let read = || {
+        let request = json!({ "action": "read", "pane": place, "since": true });
+        world.http("POST", &path, Some(&request)).json()["data"].clone()
+    };
+    let print = |text: &str, until: &str| {
+        world.tmux(&["send-keys", "-t", &pane, &format!("printf '{text}'"), "Enter"]);
+        world.ok(&["wait-for", "-t", &pane, "-p", until, "--since", "start", "-T", "30"]);
+    };
+    let first = read();
+    assert_eq!((&first["output"], &first["last_line_open"]), (&json!("ready"), &Value::Null));
+    print("Passed: 1", "Passed: 1");
+    let half = read();
+    assert_eq!((&half["output"], &half["last_line_open"]), (&json!("Passed: 1"), &json!(true)));
+    assert_eq!((&half["cursor_position"], &half["first_line_continues"]), (&json!("2"), &Value::Null));
+    print("2\\nAge: ", "Age: ");
+    let rest = read();
+    assert_eq!((&rest["output"], &rest["first_line_continues"]), (&json!("2\nAge: "), &json!(true)));
+    assert_eq!((&rest["cursor_position"], &rest["last_line_open"]), (&json!("3"), &json!(true)));
+    print("\\nover\\n", "over");
+    let end = read();
+    assert_eq!((&end["output"], &end["cursor_position"]), (&json!("over"), &json!("4")));
+    assert_eq!((&end["first_line_continues"], &end["last_line_open"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn an_open_line_is_marked_in_the_first_read_too() {
+    let world = World::with_server();
+    let pane = world.window("stty -echo; printf 'first\\nAge: '; exec cat");
+    eventually("it has printed", || world.tmux(&["capture-pane", "-p", "-t", &pane]).contains("Age:"));
+    let place = world.tmux(&["display-message", "-p", "-t", &pane, "#{window_index}.#{pane_index}"]);
+    let path = format!("/v1/capability{}&session=main", world.query());
+    let read = || {
+        let request = json!({ "action": "read", "pane": place, "since": true });
+        world.http("POST", &path, Some(&request)).json()["data"].clone()
+    };
+    world.ok(&["list-sessions"]);
+    // The capture's own cursor says so, whether or not the screen is followed.
+    let first = read();
+    assert_eq!((&first["output"], &first["last_line_open"]), (&json!("first\nAge: "), &json!(true)), "{first}");
+    world.tmux(&["send-keys", "-t", &pane, "42", "Enter"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "42", "--since", "start", "-T", "30"]);
+    let rest = read();
+    assert_eq!((&rest["output"], &rest["first_line_continues"]), (&json!("42"), &json!(true)), "{rest}");
+    assert_eq!((&rest["cursor_position"], &rest["last_line_open"]), (&json!("2"), &Value::Null), "{rest}");
+}
+
+#[test]
+fn a_request_that_is_none_is_a_response_and_a_tools_failure_is_an_error() {
+    let world = World::with_server();
+    world.session("artie");
+    world.ok(&["list-panes"]);
+    let path = format!("/v1/capability{}", world.query());
+    for body in [json!([]), json!("list"), json!({ "tag": "x" }), json!({ "actoin": "list" })] {
+        let answer = world.http("POST", &path, Some(&body));
+        assert_eq!((answer.status, &answer.json()["success"]), (200, &json!(false)), "{answer:?}");
+        assert!(answer.json()["suggestion"].is_string(), "{answer:?}");
+    }
+    let tags = json!({ "tag": "<capability action='kill' pane='0.0'/>\n<capability action='list'/>" });
+    let answer = world.http("POST", &path, Some(&tags)).json();
+    assert!(answer["error"].as_str().unwrap().contains("more than one request"), "{answer}");
+    let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
+    let call = |client: &mut Client, action: &str| {
+        let call = json!({ "name": "tmux", "arguments": { "action": action, "pane": "7.7" } });
+        client.ask("tools/call", &call)["result"]["isError"] == true
+    };
+    assert!(call(&mut client, "dance") && call(&mut client, "read"));
+    assert!(!call(&mut client, "list"));
+}
+
+#[test]
 fn the_documented_errors_carry_their_suggestions() {
     let mut world = World::new();
     let (container, mut tmux) = sandbox(&mut world);
@@ -160,7 +399,7 @@ fn the_documented_errors_carry_their_suggestions() {
         assert_eq!(refused.0, format!("Pane {pane} not found"));
     }
     tmux.refused("no JSON");
-    tmux.refused("<capability");
+    tmux.refused("<capability/>");
     container.stop();
     eventually("it is noticed", || {
         let (error, suggestion) = tmux.refused(r#"{"action":"list"}"#);
@@ -230,6 +469,12 @@ fn since_is_exact_while_a_pane_floods() {
     }
 }
 
+/// Calls the tool. Returns its response, also one that reports an error.
+fn called(client: &mut Client, arguments: &Value) -> Value {
+    let answer = client.ask("tools/call", &json!({ "name": "tmux", "arguments": arguments }));
+    answer["result"]["structuredContent"].clone()
+}
+
 /// Adds a host with this command, for example one that never responds.
 fn add_host(world: &World, name: &str, via: &str) {
     // Starts the daemon.
@@ -256,7 +501,7 @@ fn a_pane_never_leads_out_of_the_sandbox() {
     let other = world.http("POST", &format!("{path}&session=prod/artie"), Some(&json!({ "action": "list" })));
     assert!(other.json()["error"].as_str().is_some_and(|why| !why.contains("host prod")), "{other:?}");
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "capability"]));
-    let answer = client.call("tmux", &json!({ "action": "send", "pane": "prod/0.0", "command": "echo typed" }));
+    let answer = called(&mut client, &json!({ "action": "send", "pane": "prod/0.0", "command": "echo typed" }));
     assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!(missing)), "{answer}");
     assert!(!world.tmux(&["capture-pane", "-p", "-t", "artie"]).contains("typed"));
 }
@@ -429,7 +674,7 @@ fn agents_have_it_as_a_tool_where_they_ask_for_it() {
     let listed = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
     assert_eq!(listed.as_array().unwrap().iter().map(|tool| &tool["name"]).collect::<Vec<_>>(), ["tmux"]);
     // The server of the command line, and not a container.
-    let made = client.call("tmux", &json!({ "action": "window", "name": "mine", "cwd": world.dir() }));
+    let made = called(&mut client, &json!({ "action": "window", "name": "mine", "cwd": world.dir() }));
     assert_eq!(made["error"], "No such directory: /workspace", "the session's own: {made}");
     // An existing session with that name is used unchanged.
     world.session("artie");

@@ -79,6 +79,33 @@ fn the_command_line_lists_commands_and_prints_what_one_printed() {
     world.error("INVALID_ARGUMENT", &["read", "-t", &pane, "--command", "last"]);
 }
 
+/// Returns what the first command printed, of the output of `three` rows that are redrawn.
+fn streamed_command(streamed: &str) -> String {
+    let from = streamed.find("a 1\n").unwrap();
+    let to = streamed.rfind("c 100\n").unwrap() + "c 100\n".len();
+    streamed[from..to].to_owned()
+}
+
+/// R15, for each way to read a command's output.
+#[test]
+fn a_command_that_redraws_its_lines_is_read_as_the_screen_ends_with_it() {
+    let world = World::new();
+    let pane = bash(&world, "work", &[NONCE]);
+    let redraw = r"for i in $(seq 100); do [ $i = 1 ] || printf '\033[3A'; for l in a b c; do echo $l $i; done; done";
+    complete(&world, &pane, redraw, 1);
+    let last = "a 100\nb 100\nc 100\n";
+    assert_eq!(world.muxtap(&["read", "-t", &pane, "--command", "1"]).text(), last);
+    let mut client = Client::new(&world);
+    assert_eq!(client.call("read_since", &json!({"target": pane, "command": 1}))["text"], last);
+    // The stream keeps what was printed, in its order.
+    let streamed = world.read_all(&pane);
+    assert!(streamed.contains("a 1\n") && streamed.contains("c 99\n"), "{streamed}");
+    // In another width the rows may be others.
+    world.tmux(&["resize-window", "-t", &pane, "-x", "150", "-y", "20"]);
+    eventually("it is known", || world.json(&["list-panes"])["panes"][0]["size"]["width"] == 150);
+    assert_eq!(world.muxtap(&["read", "-t", &pane, "--command", "1"]).text(), streamed_command(&streamed));
+}
+
 /// The recipe "what did the last failing command print?".
 #[test]
 fn the_output_of_the_last_failing_command() {

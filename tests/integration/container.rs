@@ -47,7 +47,7 @@ impl Container {
         if !container.run() {
             println!("stand-in: no container engine runs here; a directory and an environment are the container");
             container.stands_in = true;
-            script(&container.docker, &stand_in(&container.root, &dir.join("stopped")));
+            script(&container.docker, &stand_in(&container.root, dir));
         }
         container
     }
@@ -79,6 +79,29 @@ impl Container {
         assert!(quiet(Command::new(&self.docker).args(["stop", "-t", "0", &self.name])));
     }
 
+    /// Returns whether a container engine runs it, so that a pause stops its programs.
+    pub fn is_real(&self) -> bool {
+        !self.stands_in
+    }
+
+    /// Pauses the container: its programs stand still.
+    pub fn pause(&self) {
+        if self.stands_in {
+            fs::write(self.root.parent().unwrap().join("paused"), "").unwrap();
+            return;
+        }
+        assert!(quiet(Command::new(&self.docker).args(["pause", &self.name])));
+    }
+
+    /// Lets a paused container go on.
+    pub fn unpause(&self) {
+        if self.stands_in {
+            fs::remove_file(self.root.parent().unwrap().join("paused")).unwrap();
+            return;
+        }
+        assert!(quiet(Command::new(&self.docker).args(["unpause", &self.name])));
+    }
+
     /// Runs a command in the container; returns its output.
     pub fn exec(&self, line: &[&str]) -> String {
         let output = Command::new(&self.docker).args(["exec", &self.name]).args(line).output().unwrap();
@@ -106,12 +129,13 @@ fn script(path: &Path, line: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Reports, like docker, that a stopped container is not running.
-fn stand_in(root: &Path, stopped: &Path) -> String {
+/// Reports, like docker, that a stopped or paused container runs nothing.
+fn stand_in(root: &Path, dir: &Path) -> String {
     format!(
-        "[ -e {stopped} ] && {{ echo 'Error response from daemon: container is not running' >&2; exit 1; }}\n\
+        "[ -e {dir}/stopped ] && {{ echo 'Error response from daemon: container is not running' >&2; exit 1; }}\n\
+         [ -e {dir}/paused ] && {{ echo 'Error response from daemon: Container is paused' >&2; exit 1; }}\n\
          shift; [ \"$1\" = -i ] && shift; shift; cd {root}/workspace && exec env -u TMUX TMUX_TMPDIR={root}/tmp \"$@\"",
-        stopped = stopped.display(),
+        dir = dir.display(),
         root = root.display(),
     )
 }

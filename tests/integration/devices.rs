@@ -345,6 +345,198 @@ fn concurrent_commands_are_all_applied() {
     assert_eq!(stale["workspaceRevision"], at + 8);
 }
 
+/// D1: a hundred processes at once, without a tmux server or a daemon before: none is lost, and
+/// nothing is left over. (With 32, a command that retried five times was seldom lost.)
+#[test]
+fn many_new_tabs_at_once_each_get_a_tab_and_a_terminal() {
+    let world = World::new();
+    let count = 100;
+    let command = ["--json", "workspace", "new-tab", "--shell", "exec cat"];
+    let running: Vec<Background> = (0..count).map(|_| world.spawn(&command)).collect();
+    let mut terminals: Vec<String> = running
+        .into_iter()
+        .map(|command| {
+            let answer = command.finish();
+            assert_eq!(answer.status, 0, "{answer:?}");
+            pane_of(answer.json()["terminalId"].as_str().unwrap()).to_owned()
+        })
+        .collect();
+    terminals.sort();
+    terminals.dedup();
+    let tabs = workspace(&world, &["list-tabs"]);
+    let panes = workspace(&world, &["list-panes"])["panes"].as_array().unwrap().clone();
+    assert_eq!((terminals.len(), tabs["tabs"].as_array().unwrap().len(), panes.len()), (count, count, count));
+    assert!(panes.iter().all(|pane| pane["status"] == "ready" && pane["kind"] == "terminal"), "{panes:?}");
+    let mut live = world.panes();
+    live.sort();
+    assert_eq!(live, terminals, "every terminal is in a tab");
+    // Two changes each.
+    assert_eq!(tabs["workspaceRevision"], 1 + 2 * count);
+}
+
+/// The same on a device in another process, whose workspace is changed by requests.
+#[test]
+fn changes_of_another_device_at_once_are_all_applied() {
+    let world = World::with_server();
+    run(&mut freshell(&world, &["--json", "new-tab", "-n", "first"]));
+    let file = fs::read_to_string(world.path("home/.freshell/cli-device.json")).unwrap();
+    let owner = serde_json::from_str::<Value>(&file).unwrap()["deviceId"].as_str().unwrap().to_owned();
+    let serving = Background::start(&mut freshell(&world, &["device", "run", "--remote-control", "always"]));
+    eventually("the device is online", || {
+        let status = world.muxtap(&["--json", "workspace", "device-status", "--device", &owner]);
+        status.status == 0 && status.json()["online"] == true
+    });
+    let command = ["--json", "workspace", "new-tab", "--device", &owner, "--shell", "exec cat"];
+    let running: Vec<Background> = (0..8).map(|_| world.spawn(&command)).collect();
+    for command in running {
+        let answer = command.finish();
+        assert_eq!(answer.status, 0, "{answer:?}");
+    }
+    let panes = workspace(&world, &["list-panes", "--device", &owner])["panes"].as_array().unwrap().clone();
+    assert_eq!(panes.len(), 9);
+    assert!(panes.iter().all(|pane| pane["status"] == "ready"), "{panes:?}");
+    drop(serving);
+}
+
+/// D10: a program that does not exist is an error, and nothing is left of the attempt.
+#[test]
+fn a_terminal_without_a_program_is_an_error_and_leaves_nothing() {
+    let world = World::with_server();
+    let plain = world.path("work/plain");
+    fs::write(&plain, "not a program").unwrap();
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
+    let first = workspace(&world, &["new-tab", "--shell", "exec cat"]);
+    let pane = format!("pane:{}", id(&first, "pane"));
+    let (tabs, panes) = (workspace(&world, &["list-tabs"])["tabs"].clone(), world.panes());
+    for shell in [
+        "/nonexistent/sh",
+        "/nonexistent/sh -l",
+        "exec /nonexistent/sh",
+        "./nonexistent",
+        "no-such-program-at-all",
+        "no-such-program-at-all --flag",
+        "/tmp",
+        plain.to_str().unwrap(),
+        "./plain",
+        " ",
+    ] {
+        let error = refused(&world, "INVALID_ARGUMENT", &["new-tab", "--shell", shell]);
+        assert!(error["message"].as_str().unwrap().starts_with("--shell"), "{error}");
+        let split = ["split-pane", "-t", &pane, "--direction", "vertical", "--shell", shell];
+        if !shell.trim().is_empty() {
+            refused(&world, "INVALID_ARGUMENT", &split);
+        }
+        assert_eq!(workspace(&world, &["list-tabs"])["tabs"].as_array().unwrap().len(), 1, "{shell}");
+        assert_eq!(world.panes(), panes, "{shell}");
+    }
+    assert_eq!(tabs[0]["id"], workspace(&world, &["list-tabs"])["tabs"][0]["id"]);
+    // What only a shell understands is left to the shell.
+    for shell in [
+        "exec sleep 60",
+        "sh -c 'exec sleep 60'",
+        "X=1 exec sleep 60",
+        "cd / && exec sleep 60",
+        ": ; exec sleep 60",
+        "$SHELL",
+    ] {
+        assert_eq!(workspace(&world, &["new-tab", "--shell", shell])["pane"]["status"], "ready", "{shell}");
+    }
+}
+
+/// C1: this process's `PATH` is not the one with which tmux starts programs.
+#[test]
+fn a_program_that_only_tmux_finds_is_not_missing_even_if_it_ends_at_once() {
+    let world = World::with_server();
+    let bin = world.path("bin-of-tmux");
+    fs::create_dir(&bin).unwrap();
+    for (name, status) in [("only-tmux-finds-this", 0), ("only-tmux-finds-that", 127)] {
+        let program = bin.join(name);
+        fs::write(&program, format!("#!/bin/sh\nexit {status}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    world.tmux(&["set-environment", "-g", "PATH", &path]);
+    for shell in ["only-tmux-finds-this", "only-tmux-finds-that --flag"] {
+        assert_eq!(workspace(&world, &["new-tab", "--shell", shell])["pane"]["status"], "ready", "{shell}");
+    }
+    let error = refused(&world, "INVALID_ARGUMENT", &["new-tab", "--shell", "no-such-program-at-all"]);
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("in that of the tmux server (") && message.contains("bin-of-tmux"), "{message}");
+}
+
+/// D3, D6: what no device could carry out is refused before a device or its person gets it; and the
+/// rest says what will run, and who asks.
+#[test]
+fn a_device_is_asked_only_what_is_possible_and_gets_what_will_run() {
+    let world = World::with_server();
+    let mut desk = page(&world, "desk");
+    for (code, args) in [
+        ("INVALID_TARGET", &["select-tab", "-t", "work:1.0"][..]),
+        ("INVALID_TARGET", &["kill-tab", "-t", "pane:p1"]),
+        ("INVALID_TARGET", &["kill-pane", "-t", "pane-index:0"]),
+        ("INVALID_TARGET", &["select-pane", "-t", "pane:p1", "--tab", "main"]),
+        ("INVALID_TARGET", &["swap-pane", "--source", "%1", "-t", "pane:p1"]),
+        ("INVALID_TARGET", &["attach-terminal", "-t", "pane:p1", "--to", "pane:p1"]),
+        ("INVALID_TARGET", &["attach-terminal", "-t", "terminal:%0", "--to", "main"]),
+        ("INVALID_TARGET", &["split-pane", "-t", "main", "--direction", "vertical", "--shell", "sh"]),
+        ("INVALID_TARGET", &["respawn-pane", "-t", "main"]),
+        ("INVALID_TARGET", &["send-keys", "-t", "tab:t1", "x"]),
+        ("INVALID_TARGET", &["list-panes", "--tab", "main"]),
+        ("INVALID_TARGET", &["display", "-p", "%paneId", "-t", "main"]),
+        ("INVALID_ARGUMENT", &["display", "-p", "%nope"]),
+        ("INVALID_ARGUMENT", &["navigate", "-t", "pane:p1", "javascript:alert(1)"]),
+        ("INVALID_ARGUMENT", &["open-browser", "-t", "pane:p1", "http://"]),
+        ("INVALID_ARGUMENT", &["open-editor", "-t", "pane:p1", ""]),
+        ("INVALID_ARGUMENT", &["rename-tab", "-t", "tab:t1", " "]),
+        ("INVALID_ARGUMENT", &["resize-pane", "-t", "pane:p1"]),
+        ("INVALID_ARGUMENT", &["resize-pane", "-t", "pane:p1", "-x", "100"]),
+        ("INVALID_ARGUMENT", &["new-tab", "-n", "a\u{1b}b"]),
+        ("INVALID_ARGUMENT", &["new-tab", "--shell", "/nonexistent/sh"]),
+    ] {
+        refused(&world, code, &[args, &["--device", "desk"]].concat());
+    }
+    // Callers without the command line are refused by the relay.
+    for (code, status, command, args) in [
+        ("INVALID_TARGET", 400, "select-tab", json!({"target": "work:1.0"})),
+        ("INVALID_ARGUMENT", 400, "navigate", json!({"target": "pane:p1", "url": "file:///etc/passwd"})),
+        ("INVALID_ARGUMENT", 400, "nope", json!({})),
+    ] {
+        let body = json!({"callerDeviceId": "c", "command": command, "args": args, "expectedRevision": 1});
+        let answer = world.http("POST", "/v1/devices/desk/rpc", Some(&body));
+        let error = answer.json();
+        assert_eq!(
+            (answer.status, &error["code"], &error["stage"]),
+            (status, &json!(code), &json!("relay")),
+            "{error}"
+        );
+    }
+    let shell = "bash -c 'exec cat'";
+    let running = world.spawn(&[
+        "--json",
+        "workspace",
+        "new-tab",
+        "--device",
+        "desk",
+        "-n",
+        "demo",
+        "--shell",
+        shell,
+        "--cwd",
+        "/",
+    ]);
+    let workspace = json!({"deviceId": "desk", "workspaceRevision": 4, "tabs": [], "panes": []});
+    // The first request of all is for this command.
+    desk.answers("get-workspace", &workspace, 4);
+    let pid = running.pid();
+    let asked = desk.answers("reserve", &json!({"pane": {"id": "p9"}}), 5);
+    assert_eq!(asked["args"], json!({"title": "demo", "shell": shell, "cwd": "/"}), "{asked}");
+    assert!(asked["callerProgram"].as_str().unwrap().starts_with(&format!("process {pid} (/")), "{asked}");
+    assert!(asked["callerDeviceId"].as_str().unwrap().starts_with("cli_"), "{asked}");
+    let content = desk.answers("finalize", &json!({"pane": {"id": "p9"}}), 6)["args"]["contentRef"].clone();
+    assert!(content["terminalId"].is_string(), "{content}");
+    assert_eq!(running.finish().status, 0);
+}
+
 #[test]
 fn freshell_keeps_its_files_private_in_its_own_directory() {
     let world = World::with_server();

@@ -108,26 +108,74 @@ fn limits_are_those_of_the_source() {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    docs.chain([root().join("README.md")]).filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect()
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "md");
+    let folders = ["", "docs", "docs/skill", ".github"].map(|folder| root().join(folder));
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
+    files.filter(is_page).collect()
+}
+
+/// Returns a page's lines outside of code blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// Returns the anchors of a page's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for heading in prose(text).filter(|line| line.starts_with('#')) {
+        let title = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        let anchor: String = title.chars().filter(|&c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect();
+        let mut names = std::iter::once(anchor.clone()).chain((1..100).map(|count| format!("{anchor}-{count}")));
+        all.extend(names.find(|name| !all.contains(name)));
+    }
+    all
 }
 
 #[test]
-fn links_lead_to_files() {
-    let mut links = 0;
+fn links_lead_to_files_and_headings() {
+    let (mut links, mut headings) = (0, 0);
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
+        let text: Vec<&str> = prose(&text).collect();
+        let text = text.join("\n");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap();
-            // A regex in an example may look like a link; a link has no space.
-            if file.is_empty() || file.contains("://") || !file.contains(['.', '/']) || file.contains(' ') {
+            // A regex in an example may look like a link; a link has no space, and a path or an anchor.
+            let is_link = !link.contains([' ', '\\']) && (link.contains(['.', '/', '#']) || link == "LICENSE");
+            if !is_link || link.contains("://") {
                 continue;
             }
             links += 1;
-            assert!(page.parent().unwrap().join(file).exists(), "{}: {link}", page.display());
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(to.exists(), "{}: {link}", page.display());
+            if !anchor.is_empty() && to.extension().is_some_and(|kind| kind == "md") {
+                headings += 1;
+                let of = anchors(&fs::read_to_string(&to).unwrap());
+                assert!(of.contains(anchor), "{}: no heading {link}", page.display());
+            }
         }
     }
-    assert!(links > 5);
+    assert!(links > 500 && headings > 200, "{links} links, {headings} to headings");
+    assert_eq!(
+        anchors("# A `b`: c!\n```sh\n# No heading\n```\n## D\n## D\n"),
+        ["a-b-c", "d", "d-1"].map(str::to_owned).into()
+    );
+}
+
+/// The index of `docs/`, from which `scripts/site` makes the site's contents.
+#[test]
+fn the_index_lists_each_page() {
+    let index = read("docs/README.md");
+    let docs = root().join("docs");
+    for page in pages().iter().filter_map(|page| page.strip_prefix(&docs).ok()?.to_str()) {
+        let entry = |line: &str| line.starts_with("- [") && line.contains(&format!("]({page}): "));
+        assert!(page == "README.md" || index.lines().any(entry), "docs/README.md: {page}");
+    }
 }
 
 fn sources(folder: &Path, all: &mut String) {
@@ -221,10 +269,10 @@ fn named_tests(text: &str) -> impl Iterator<Item = &str> {
 
 /// K37.
 #[test]
-fn each_test_run_checks_licenses_bans_and_sources() {
-    let step = "    in_turn \"licenses, bans and sources\" scripts/cargo-deny || _bad=1";
+fn each_test_run_checks_the_dependencies() {
+    let step = "    in_turn \"dependencies: licenses, sources, known vulnerabilities\" scripts/cargo-deny || _bad=1";
     assert!(read("scripts/test").lines().any(|line| line == step));
-    assert!(read("scripts/cargo-deny").contains("|| set -- bans licenses sources\n"));
+    assert!(read("scripts/cargo-deny").contains("|| set -- bans licenses sources advisories\n"));
 }
 
 /// Each promise of these pages is proved by tests that exist, or says plainly that it is not.
@@ -237,6 +285,7 @@ fn promises_and_claims_name_tests_that_exist() {
         ("docs/devices.md", 'D'),
         ("docs/agent-sessions.md", 'G'),
         ("docs/page.md", 'P'),
+        ("docs/assurance.md", 'A'),
     ];
     for (page, letter) in pages {
         let text = read(page);

@@ -66,7 +66,7 @@ fn a_remote_recording_shows_what_tmux_shows_and_the_gap_of_a_broken_link() {
     eventually("the screen is drawn anew behind the gap", is_drawn);
     ends(cut);
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.lines().any(|line| line.starts_with("# ") && line.contains("(reconnected)")), "{text}");
+    assert!(text.lines().any(|line| line.contains("\"m\"") && line.contains("(reconnected)")), "{text}");
     let after = cast(&file);
     assert!(shown(&[]).contains("got unheard"));
     assert_eq!(last_frame(&after).trim_end(), shown(&["-e"]).trim_end());

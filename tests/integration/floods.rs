@@ -118,7 +118,7 @@ fn the_end_of_a_flood_is_seen_and_what_was_not_followed_is_a_gap() {
     assert_eq!(gaps > 0, holds(&world), "{gaps}");
     assert_eq!(held(&world) > 0, holds(&world));
     // Output is complete from here on.
-    let answer = world.json(&["run", "-t", &pane, "seq 1 500", "-T", "60"]);
+    let answer = world.json(&["run", "-t", &pane, "-T", "60", "seq 1 500"]);
     assert_eq!(answer["output"].as_str().unwrap().lines().count(), 500, "{answer}");
 }
 
@@ -126,7 +126,7 @@ fn the_end_of_a_flood_is_seen_and_what_was_not_followed_is_a_gap() {
 fn a_run_that_floods_is_followed_to_its_end() {
     let world = World::with_server();
     let pane = world.window("exec sh");
-    let answer = world.muxtap(&["--json", "run", "-t", &pane, "yes | head -c 10000000; (exit 3)", "-T", "120"]);
+    let answer = world.muxtap(&["--json", "run", "-t", &pane, "-T", "120", "yes | head -c 10000000; (exit 3)"]);
     assert_eq!(answer.json()["exit_status"], 3, "{answer:?}");
     assert_eq!(held(&world), 0);
 }

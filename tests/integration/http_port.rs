@@ -209,7 +209,7 @@ fn connections_are_encrypted_with_a_generated_certificate() {
 fn only_tls_is_served_beyond_loopback() {
     let world = World::new();
     let refused = run(world.plain_muxtap_command().args(["--json", "serve", "--http", "0.0.0.0:0"]));
-    assert_eq!((refused.status, &refused.error()["code"]), (1, &"INVALID_ARGUMENT".into()), "{refused:?}");
+    assert_eq!((refused.status, &refused.error()["code"]), (2, &"INVALID_ARGUMENT".into()), "{refused:?}");
     assert!(refused.error()["message"].as_str().unwrap().contains("tls"), "{refused:?}");
     for (flags, says) in [
         (&["--http", "localhost"][..], "http (from --http)"),
@@ -223,7 +223,8 @@ fn only_tls_is_served_beyond_loopback() {
     ] {
         let refused = run(world.plain_muxtap_command().args([&["--json", "serve"], flags].concat()));
         let message = refused.error()["message"].as_str().unwrap().to_owned();
-        assert!(refused.status == 1 && message.contains(says), "{flags:?}: {message}");
+        let status = if refused.error()["code"] == "INVALID_ARGUMENT" { 2 } else { 1 };
+        assert!(refused.status == status && message.contains(says), "{flags:?}: {refused:?}");
     }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();

@@ -1,6 +1,6 @@
 //! Input arrives byte for byte, and none of it is interpreted.
 
-use crate::common::World;
+use crate::{common::World, mcp::Client};
 use serde_json::json;
 
 /// Prints each received byte in hexadecimal, one a line, after `ready`. With `paste` it enables
@@ -212,6 +212,60 @@ fn a_burst_with_its_enter_is_swallowed_and_a_submit_is_not() {
     let answer = world.json(&["send-keys", "-t", &pane, "--paste", "--submit", "--", "two\nlines"]);
     assert_eq!(answer["submit"]["changed"], true);
     world.ok(&["wait-for", "-t", &pane, "-p", "submitted: two<CR>lines"]);
+}
+
+/// Several lines are one message to a program that requested paste marks, on every interface, and
+/// are typed as ever to any other program.
+#[test]
+fn submitted_lines_are_one_message_where_the_program_asked_for_marks() {
+    let (world, pane) = program(RAW, &["paste"]);
+    let over_http = |body: &serde_json::Value| {
+        let path = format!("/v1/panes/{}/input{}", pane.replace('%', "%25"), world.query());
+        let answer = world.http("POST", &path, Some(body));
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    let over_cli = |words: &[&str]| drop(world.ok(&[&["send-keys", "-t", &pane, "--submit"], words].concat()));
+    let mut agent = Client::new(&world);
+    let message = "\x1b[200~one;\ntwo #{pid}\x1b[201~\r";
+    let lines = "one;\ntwo #{pid}";
+    let (text_of, keys_of) = (json!({"text": lines, "submit": true}), json!({"keys": [lines], "submit": true}));
+    assert_eq!(text(&arrived(&world, &pane, || over_cli(&["-l", "--", lines]))), message);
+    assert_eq!(text(&arrived(&world, &pane, || over_cli(&["--", lines]))), message);
+    assert_eq!(
+        text(&arrived(&world, &pane, || over_cli(&["--", "C-u", lines, "Tab"]))),
+        "\x15\x1b[200~one;\ntwo #{pid}\x1b[201~\t\r"
+    );
+    assert_eq!(text(&arrived(&world, &pane, || over_http(&text_of))), message);
+    assert_eq!(text(&arrived(&world, &pane, || over_http(&keys_of))), message);
+    let sent = arrived(&world, &pane, || {
+        agent.call("send_keys", &json!({"target": pane, "text": lines, "submit": true}));
+    });
+    assert_eq!(text(&sent), message);
+    // Text that would end its own paste is typed in no part.
+    for args in [&["--submit", "-l"][..], &["--paste"]] {
+        let hostile = "one\ntwo\x1b[201~\nrm -rf x";
+        let message = world.error("INVALID_ARGUMENT", &[&["send-keys", "-t", &pane], args, &["--", hostile]].concat());
+        assert!(message.contains("201 ~"), "{message}");
+    }
+    // One line is typed, and so are bytes.
+    assert_eq!(text(&arrived(&world, &pane, || over_cli(&["-l", "one"]))), "one\r");
+    assert_eq!(text(&arrived(&world, &pane, || over_cli(&["-H", "61", "0a", "62"]))), "a\nb\r");
+    // tmux omits the marks in a mode.
+    world.tmux(&["copy-mode", "-t", &pane]);
+    assert_eq!(text(&arrived(&world, &pane, || over_cli(&["-l", "--", lines]))), message);
+    assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_in_mode}"]), "1");
+    assert_eq!(world.tmux(&["list-buffers"]), "", "no buffer is left");
+
+    let (world, pane) = program(RAW, &[]);
+    for mode in [false, true] {
+        if mode {
+            world.tmux(&["copy-mode", "-t", &pane]);
+        }
+        let got = arrived(&world, &pane, || {
+            world.ok(&["send-keys", "-t", &pane, "--submit", "-l", "--", "a;\x1b\nb\r"]);
+        });
+        assert_eq!(text(&got), "a;\x1b\nb\r\r");
+    }
 }
 
 #[test]

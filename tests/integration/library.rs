@@ -198,6 +198,70 @@ fn a_router_is_made_outside_of_a_runtime() {
     runtime.block_on(engine.stop());
 }
 
+/// The routes of an embedding program, which nests them, know the same parameters as the daemon's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nested_router_rejects_what_the_daemon_rejects() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = cat(&world, &server).await;
+    let app = axum::Router::new().nest("/tmux/{user}", muxtap::http::router(&engine));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+    let ask = async |path: String| {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let socket =
+        percent_encoding::utf8_percent_encode(world.socket().to_str().unwrap(), percent_encoding::NON_ALPHANUMERIC);
+    let output = format!("/tmux/ann/v1/panes/{}/output?socket={socket}", pane.id().to_string().replace('%', "%25"));
+    for (query, status, says) in [
+        ("&since=start", "200", ""),
+        ("&sinse=start", "400", "sinse: no such parameter (did you mean `since`?)"),
+        ("&no_such=1", "400", "no_such: no such parameter"),
+    ] {
+        let answer = ask(format!("{output}{query}")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(says), "{query}: {answer}");
+    }
+    let unknown = ask(format!("/tmux/ann/v1/panes?socket={socket}&tagets=x")).await;
+    assert!(unknown.contains("tagets: no such parameter"), "{unknown}");
+    // A program is not sent to a shell.
+    let missing = ask(format!("/tmux/ann/v1/panes/nosuch/capture?socket={socket}")).await;
+    assert!(missing.contains("`GET /v1/panes` lists what is there") && !missing.contains("`muxtap "), "{missing}");
+    serving.abort();
+    engine.stop().await;
+}
+
+/// A stream loses nothing if its reader gives up a call, and ends with the pane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_followed_is_a_stream() {
+    use futures_util::StreamExt as _;
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = server.pane(&world.window("read -r go; echo one; read -r go; echo two; read -r go")).await.unwrap();
+    let mut follow = std::pin::pin!(pane.follow().since(Since::Start).map(|output| output.unwrap()));
+    // Given up before there is any output.
+    assert!(futures_util::poll!(follow.next()).is_pending());
+    pane.send_keys(["Enter"]).await.unwrap();
+    let mut text = String::new();
+    while !text.contains("one") {
+        text.push_str(&follow.next().await.unwrap().text());
+    }
+    pane.send_keys(["Enter"]).await.unwrap();
+    while !text.contains("two") {
+        text.push_str(&follow.next().await.unwrap().text());
+    }
+    pane.send_keys(["Enter"]).await.unwrap();
+    let rest: Vec<_> = follow.collect().await;
+    assert!(rest.last().unwrap().exit.is_some());
+    engine.stop().await;
+}
+
 #[tokio::test]
 async fn what_is_not_allowed_is_refused() {
     let world = World::with_server();

@@ -1,6 +1,11 @@
 //! The start and end of the daemon, the tmux server and its contents.
 
-use crate::common::{Background, Http, Stopped, World, answering, eventually, is_alive, say, type_line};
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use crate::{
+    common::{Background, Http, Stopped, World, answering, eventually, is_alive, say, signal, type_line},
+    mcp::Client,
+};
 use rustix::process::Signal;
 
 /// Returns everything that a pane has printed in reply, in order.
@@ -26,6 +31,30 @@ fn a_server_that_is_there_is_followed() {
     assert_eq!(world.sessions(), ["main"]);
     world.tmux(&["send-keys", "-t", "main", "echo he''llo", "Enter"]);
     world.await_output("main", "hello");
+}
+
+/// A client leaves because its input ends; one that has to be killed could take the server with it.
+#[test]
+fn clients_leave_by_themselves_when_the_daemon_stops() {
+    let mut world = World::with_server();
+    world.window("exec cat");
+    let (program, log) = (world.path("tmux-with-log"), world.path("ends"));
+    let script =
+        format!("#!/bin/sh\n'{}' \"$@\"\necho \"$? $*\" >>'{}'\n", crate::common::tmux_program(), log.display());
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", program.display().to_string());
+    world.set("MUXTAP_OWN_TMUX", "false");
+    for pane in world.panes() {
+        world.read_all(&pane);
+    }
+    world.ok(&["stop"]);
+    let ends = || fs::read_to_string(&log).unwrap_or_default();
+    let is_client = |line: &&str| line.contains(" -C");
+    eventually("the clients' ends are in the log", || ends().lines().any(|line| is_client(&line)));
+    for end in ends().lines().filter(is_client) {
+        assert!(end.starts_with("0 "), "{end}");
+    }
 }
 
 #[test]
@@ -124,6 +153,26 @@ fn a_client_that_tmux_detaches_attaches_again() {
     // start.
     assert_eq!(got.last().map(String::as_str), Some("after"));
     assert!(got.iter().any(|line| line == "before") && got.iter().any(|line| line == "between"), "{got:?}");
+}
+
+/// A model reads the end of the output first: what is missing in the middle is named at its place.
+#[test]
+fn the_end_of_a_read_names_the_gap_in_it() {
+    let world = World::with_server().with_coverage("sessions");
+    let pane = answering(&world, &["new-session", "-s", "work"]);
+    say(&world, &pane, "before");
+    let first = world.tmux(&["list-clients", "-t", "work", "-F", "#{client_pid}"]);
+    signal(first.lines().next().unwrap().parse().unwrap(), Signal::KILL);
+    eventually("muxtap is back", || {
+        let now = world.tmux(&["list-clients", "-t", "work", "-F", "#{client_pid}"]);
+        !now.is_empty() && now != first
+    });
+    say(&world, &pane, "after");
+    let read = Client::new(&world).call("read_since", &serde_json::json!({"target": pane, "since": "start"}));
+    assert_eq!(read["gap"]["reason"], "reconnected", "{read}");
+    let text = read["text"].as_str().unwrap();
+    let (earlier, later) = text.split_once("[output is missing here: reconnected]\n").unwrap();
+    assert!(earlier.contains("got before\n") && later.contains("got after\n"), "{text}");
 }
 
 /// A failed attach must not be retried without a pause, and the session is followed as soon as an

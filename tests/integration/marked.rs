@@ -99,7 +99,7 @@ fn a_status_is_waited_for_in_several_panes() {
     let succeeded = [&["wait-for", "--all"], &panes[..], &["--status", "0", "--since", "start", "-T", "60"]].concat();
     assert_eq!(marked.world.ok(&succeeded).lines().count(), 2);
     let bad = marked.world.muxtap(&["wait-for", "-t", &marked.pane, "--status", "zero"]);
-    assert!(bad.stderr.contains("neither a number nor `!N`"), "{}", bad.stderr);
+    assert!(bad.stderr.contains("expected a number, or `!` and a number"), "{}", bad.stderr);
 }
 
 /// A pattern of failure in a command's output comes before the command's end, also if both were there

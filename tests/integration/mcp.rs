@@ -133,7 +133,7 @@ fn every_tool_does_what_it_says() {
     client.call("wait_for", &json!({"panes": [pane], "patterns": ["made"], "since": "start"}));
     let happened = client.call("watch", &json!({"resume": watch["resume"], "wait_ms": 20_000}));
     assert!(happened["events"].as_array().unwrap().iter().any(|event| event["type"] == "pane-opened"), "{happened}");
-    client.call("change", &json!({"target": "main:logs", "name": "other"}));
+    client.call("rename", &json!({"target": "main:logs", "name": "other"}));
     assert_eq!(client.call("list", &json!({"target": "main:other"}))["panes"][0]["id"], pane.as_str());
     assert_eq!(client.call("list", &json!({"what": "agents"}))["agents"], json!([]));
     client.call("kill", &json!({"target": pane}));
@@ -432,6 +432,41 @@ fn the_supervisors_tool_alone() {
     assert_eq!(client.process.line(), None);
 }
 
+/// The supervisor's tool is offered where it was chosen, or a chat for its questions is configured;
+/// a name that a client knows from before still works.
+#[test]
+fn tools_are_offered_where_they_are_configured() {
+    let mut world = World::with_server();
+    world.ok(&["list-panes"]);
+    let offered = |command: &mut std::process::Command| {
+        let mut client = Client::started(Background::start(command));
+        let listed = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
+        let names = listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>(), client)
+    };
+    let supervisor = "manage_tmux_sessions".to_owned();
+    let (names, mut client) = offered(&mut world.muxtap_command(&["mcp"]));
+    for name in ["kill", "rename", "resize", "select", "respawn"] {
+        assert!(names.iter().any(|offered| offered == name), "{name}: {names:?}");
+    }
+    assert!(!names.contains(&supervisor) && !names.contains(&"change".to_owned()), "{names:?}");
+    client.call("change", &json!({"target": "main", "name": "renamed"}));
+    assert_eq!(world.sessions(), ["renamed"]);
+    assert!(client.says(&supervisor, &json!({"action": "list"})).starts_with("No Claude sessions"));
+    let (names, mut client) = offered(&mut world.muxtap_command(&["mcp", "--tools", "record,manage-tmux-sessions"]));
+    assert_eq!(names, ["record".to_owned(), supervisor.clone()]);
+    // Other sets do not have the native tools, nor their earlier names.
+    for name in ["list", "change"] {
+        let refused = client.ask("tools/call", &json!({"name": name, "arguments": {}}));
+        assert!(refused["error"].is_object(), "{refused}");
+    }
+    for name in ["PLATFORM_URL", "PLATFORM_TOKEN", "PLATFORM_CHANNEL_ID", "PLATFORM_THREAD_ID", "PLATFORM_BOT_ID"] {
+        world.set(name, "x");
+    }
+    let (names, _client) = offered(&mut world.muxtap_command(&["mcp"]));
+    assert!(names.contains(&supervisor), "{names:?}");
+}
+
 /// Every tool gets each argument with an impossible value: the error names the argument, and has
 /// none of serde's terms.
 #[test]
@@ -450,12 +485,6 @@ fn wrong_arguments_are_told_in_plain_words_by_every_tool() {
     let mut tried = 0;
     for tool in &tools {
         let name = tool["name"].as_str().unwrap();
-        // Its arguments are read leniently (`docs/manage-tmux-sessions.md`).
-        if name == "manage_tmux_sessions" {
-            let said = client.ask("tools/call", &json!({"name": name, "arguments": {"action": ["list"]}}));
-            is_plain(&said.to_string());
-            continue;
-        }
         let schema = &tool["inputSchema"];
         let needed: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
         let with = |field: &str, value: Value| {
@@ -493,10 +522,13 @@ fn wrong_arguments_are_told_in_plain_words_by_every_tool() {
         }
     }
     assert!(tried > 150, "{tried}");
+    // Arguments of this tool are read leniently (`docs/manage-tmux-sessions.md`).
+    let said = client.ask("tools/call", &json!({"name": "manage_tmux_sessions", "arguments": {"action": ["list"]}}));
+    is_plain(&said.to_string());
     // An out-of-range value is reported with the range.
     for (tool, arguments, says) in [
         (
-            "change",
+            "resize",
             json!({"target": "main", "width": 65_536}),
             "width: expected a whole number from 0 to 65535, got 65536",
         ),

@@ -452,6 +452,56 @@ fn history_is_read_by_numbers_that_stay() {
     assert!(read(&mut page, first, 10).1.is_empty());
 }
 
+/// Commands come with the numbers of the lines on which they were typed, as history counts lines; a
+/// screen that was cleared has none.
+#[test]
+fn commands_have_the_lines_on_which_they_were_typed() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    let mut id = 0;
+    let mut commands = |page: &mut Page<UnixStream>| {
+        id += 1;
+        page.say(&json!({"type": "commands", "id": id, "view": 1}));
+        let answer = page.next_of("result");
+        assert_eq!(answer["id"], id, "{answer}");
+        answer["result"]["commands"].as_array().unwrap().clone()
+    };
+    let run = |line: &str, output: &str, status: u32| {
+        format!(
+            "\r\n\x1b]133;A\x07$ \x1b]133;B\x07{line}\r\n\x1b]133;C;cmdline={line}\x07{output}\x1b]133;D;{status}\x1b\\"
+        )
+    };
+    let many = (0..100).fold(String::new(), |all, number| all + &format!("{number}\r\n"));
+    for text in [run("first", &many, 0), run("second", "out\r\n", 3), "\x1b]133;A\x07$ \x1b]133;B\x07waiting".into()] {
+        terminal.write_all(text.as_bytes()).unwrap();
+    }
+    page.until_text(1, "waiting");
+    let listed = commands(&mut page);
+    let known: Vec<_> =
+        listed.iter().map(|one| (one["line"].as_str().unwrap(), one["status"].as_u64().unwrap())).collect();
+    assert_eq!(known, [("first", 0), ("second", 3)]);
+    for command in &listed {
+        let at = command["at"].as_u64().unwrap();
+        let View { first, history, .. } = page.views[&1];
+        let text = if at >= first + history {
+            text_of(&page.views[&1].rows[(at - first - history) as usize])
+        } else {
+            page.say(&json!({"type": "history", "id": 900, "view": 1, "from": at, "count": 1}));
+            text_of(&page.next_of("history")["lines"][0])
+        };
+        assert_eq!(text, format!("$ {}", command["line"].as_str().unwrap()), "{at}, {first}, {history}, {listed:?}");
+    }
+    terminal.write_all(b"\x1b[H\x1b[2J\x1b]133;A\x07$ \x1b]133;B\x07cleared").unwrap();
+    page.until_text(1, "cleared");
+    let top = page.views[&1].first + page.views[&1].history;
+    assert!(commands(&mut page).iter().all(|command| command["at"].as_u64().unwrap() < top));
+    page.say(&json!({"type": "commands", "id": 77, "view": 9}));
+    assert_eq!(page.next_of("error")["error"]["code"], "NOT_FOUND");
+}
+
 #[test]
 fn a_page_that_does_not_draw_gets_no_further_screens() {
     let world = World::with_server();

@@ -29,7 +29,33 @@ use crate::{
 pub fn cast(path: &Path) -> Asciicast<V3> {
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.last(), Some(&b'\n'), "{}", path.display());
+    let bytes = as_v3(bytes);
     Asciicast::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns a file of the default format in the form of v3, whose events these tests read.
+fn as_v3(bytes: Vec<u8>) -> Vec<u8> {
+    let text = String::from_utf8(bytes).unwrap();
+    let mut lines = text.lines();
+    let header: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    if header["version"] != 2 {
+        return text.into_bytes();
+    }
+    let header = json!({
+        "version": 3, "term": { "cols": header["width"], "rows": header["height"] },
+        "timestamp": header["timestamp"], "title": header["title"],
+    });
+    let mut out = format!("{header}\n");
+    let mut last = 0.0;
+    for line in lines {
+        let (at, code, data): (f64, String, String) = serde_json::from_str(line).unwrap();
+        let exit = data.strip_prefix("exit ").filter(|status| code == "m" && status.parse::<i32>().is_ok());
+        let (code, data) = exit.map_or((code.as_str(), data.as_str()), |status| ("x", status));
+        out.push_str(&json!([at - last, code, data]).to_string());
+        out.push('\n');
+        last = at;
+    }
+    out.into_bytes()
 }
 
 fn output(cast: &Asciicast<V3>) -> String {
@@ -478,7 +504,7 @@ fn a_flood_is_recorded_completely_or_with_its_gaps_marked() {
     let world = World::with_server();
     let pane = shell(&world);
     let file = world.path("flood.cast");
-    let recording = start(&world, &json!({"pane": pane, "file": file}));
+    let recording = start(&world, &json!({"pane": pane, "file": file, "format": "v3"}));
     does(&world, &pane, &format!("seq 1 {LINES}; echo over"), "^over");
     caught_up(&world, &recording, &pane);
     let ended = stop(&world, &recording);
@@ -562,12 +588,81 @@ fn a_command_that_is_killed_takes_its_recording_along_and_a_detached_one_stays()
     }
 }
 
+/// What a player shows at each marker: the marker, and the output since the one before it.
+fn chapters(cast: &Asciicast<V3>) -> Vec<(String, String)> {
+    let (mut chapters, mut printed) = (Vec::new(), String::new());
+    for event in &cast.events {
+        if let Some(label) = event.as_marker() {
+            chapters.push((label.to_owned(), std::mem::take(&mut printed)));
+        }
+        printed.extend(event.as_output());
+    }
+    chapters
+}
+
+/// R12.
+#[test]
+fn commands_are_marked_at_their_places() {
+    let world = World::with_server();
+    fs::write(world.path("home/.bashrc"), "PS1='$ '\nunset HISTCONTROL HISTIGNORE\n").unwrap();
+    let pane = world.ok(&["new-window", "-t", "main", "--shell-integration", "--", "bash"]);
+    world.await_output(&pane, r"\$ ");
+    let typed = |line: &str| {
+        let number = world.json(&["commands", "-t", &pane])["commands"].as_array().unwrap().len();
+        world.ok(&["send-keys", "-t", &pane, line, "Enter"]);
+        eventually(line, || world.json(&["commands", "-t", &pane])["commands"][number]["end"] == "reported");
+    };
+    typed("printf 'past\\n'");
+    let (now, past) = (world.path("now.cast"), world.path("past.cast"));
+    let live = start(&world, &json!({"pane": pane, "file": now, "redact": ["s3cr[a-z]+"]}));
+    typed("seq 3000; (exit 7)");
+    typed("echo s3cret");
+    typed("sh -c 'exit 9'");
+    caught_up(&world, &live, &pane);
+    stop(&world, &live);
+    let whole = start(&world, &json!({"pane": pane, "file": past, "since": "start"}));
+    caught_up(&world, &whole, &pane);
+    stop(&world, &whole);
+
+    let of_commands = |file: &Path| {
+        let mut chapters = chapters(&cast(file));
+        chapters.retain(|(label, _)| !label.starts_with("input"));
+        chapters
+    };
+    let labels = |chapters: &[(String, String)]| chapters.iter().map(|(label, _)| label.clone()).collect::<Vec<_>>();
+    let of_live = [
+        "$ seq 3000; (exit 7)",
+        "status 7: seq 3000; (exit 7)",
+        "$ echo ******",
+        "status 0: echo ******",
+        "$ sh -c 'exit 9'",
+        "status 9: sh -c 'exit 9'",
+    ];
+    let found = of_commands(&now);
+    assert_eq!(labels(&found), of_live);
+    let found = of_commands(&past);
+    let of_past = of_live.map(|label| label.replace("******", "s3cret"));
+    assert_eq!(labels(&found)[..2], ["$ printf 'past\\n'", "status 0: printf 'past\\n'"]);
+    assert_eq!(labels(&found)[2..], of_past);
+    // Between its markers is what a command printed, and nothing else.
+    let printed = |label: &str| {
+        let (_, printed) = found.iter().find(|(found, _)| found == label).unwrap();
+        // Marks and other sequences are invisible.
+        let text = muxtap::stream::render::render_bytes(printed.as_bytes());
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(printed("status 0: printf 'past\\n'"), ["past"]);
+    assert_eq!(printed("status 0: echo s3cret"), ["s3cret"]);
+    let numbers: Vec<_> = (1..=3000).map(|number| number.to_string()).collect();
+    assert_eq!(printed("status 7: seq 3000; (exit 7)"), numbers);
+}
+
 #[test]
 fn files_of_v2_are_played_by_asciinema_2() {
     let world = World::with_server();
     let pane = shell(&world);
     let file = world.path("two.cast");
-    let recording = start(&world, &json!({"pane": pane, "file": file, "format": "v2"}));
+    let recording = start(&world, &json!({"pane": pane, "file": file}));
     does(&world, &pane, r"printf '\033[1mbold \303\251\033[0m\n'; echo end of it", "^end of it");
     caught_up(&world, &recording, &pane);
     stop(&world, &recording);
@@ -582,6 +677,53 @@ fn files_of_v2_are_played_by_asciinema_2() {
     let done = world.path("out.done");
     eventually("it was played", || done.exists());
     assert_eq!(fs::read_to_string(done).unwrap(), printed);
+}
+
+#[test]
+fn a_window_that_grows_is_shown_as_tmux_shows_it() {
+    let world = World::with_server();
+    let pane = shell(&world);
+    world.tmux(&["resize-window", "-t", &pane, "-x", "60", "-y", "10"]);
+    does(&world, &pane, "seq 100 160; echo full", "^full");
+    let file = world.path("grows.cast");
+    let recording = start(&world, &json!({"pane": pane, "file": file}));
+    for (columns, rows) in [("60", "25"), ("30", "14"), ("70", "30")] {
+        world.tmux(&["resize-window", "-t", &pane, "-x", columns, "-y", rows]);
+        does(&world, &pane, &format!("printf 'now {rows} rows\\n%050d\\n' 1; echo open-$((1+1))"), "open-2");
+        let shown = world.tmux(&["capture-pane", "-p", "-t", &pane]);
+        let shown: Vec<String> = shown.lines().map(|row| row.trim_end().to_owned()).collect();
+        eventually("a player shows the same", || {
+            let text = last_text(&cast(&file));
+            text.iter().zip(&shown).all(|(row, tmux)| row == tmux) && text.len() >= shown.len()
+        });
+    }
+    stop(&world, &recording);
+}
+
+#[test]
+fn a_recording_has_no_marks_of_run() {
+    let mut world = World::new();
+    world.set("SHELL", "/bin/bash");
+    world.session("main");
+    // Starts the daemon.
+    world.ok(&["list-panes"]);
+    let file = world.path("run.cast");
+    let recording = start(&world, &json!({"pane": "main:0", "file": file, "format": "v3"}));
+    world.ok(&["run", "-t", "main:0", "--", "echo first; echo second"]);
+    world.ok(&["run", "-t", "main:0", "--", "echo third"]);
+    let pane = world.tmux(&["display-message", "-p", "-t", "main:0", "#{pane_id}"]);
+    caught_up(&world, &recording, &pane);
+    stop(&world, &recording);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("third"), "{text}");
+    assert!(!text.contains("7717") && !text.contains("_muxtap"), "{text}");
+    // The past too.
+    let file = world.path("past.cast");
+    let recording = start(&world, &json!({"pane": "main:0", "file": file, "since": "start"}));
+    caught_up(&world, &recording, &pane);
+    stop(&world, &recording);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("third") && !text.contains("7717") && !text.contains("_muxtap"), "{text}");
 }
 
 #[test]

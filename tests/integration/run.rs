@@ -34,6 +34,17 @@ fn says(output: &str, status: i32) -> (String, i32) {
     (output.to_owned(), status)
 }
 
+/// R15: a build that draws its lines again has as many lines as the screen shows.
+#[test]
+fn lines_that_are_redrawn_are_printed_as_the_screen_ends_with_them() {
+    let redraw = "sh -c 'echo begin; for i in $(seq 100); do [ $i = 1 ] || printf \"\\033[5A\"; \
+                  for l in a b c d e; do echo \"$l $i\"; done; done; echo end'";
+    let last = "begin\na 100\nb 100\nc 100\nd 100\ne 100\nend\n";
+    each_shell(|world, pane, name| {
+        assert_eq!(ran(world, pane, redraw), says(last, 0), "{name}");
+    });
+}
+
 #[test]
 fn output_and_status_are_the_commands_own() {
     each_shell(|world, pane, name| {
@@ -84,7 +95,7 @@ fn several_words_reach_the_command_as_they_are() {
             ["it's", r"\", r"a\\'b", "$HOME `id` \"x\"", "a\nb", "*", "~", "!!", "#x", "ü", "=ls", "%1", "", "a;b"]
         {
             let answer = world.muxtap(&["run", "-t", pane, "--", "printf", "[%s]", word]);
-            assert_eq!((answer.text(), answer.status), (format!("[{word}]"), 0), "{name}: {word:?}");
+            assert_eq!((answer.text(), answer.status), (format!("[{word}]"), 0), "{name}: {word:?}: {answer:?}");
         }
     });
 }
@@ -252,18 +263,35 @@ fn a_program_in_a_shells_foreground_is_no_shell() {
     assert_eq!(ran(&world, &pane, "echo yes"), says("yes\n", 0));
 }
 
+/// It would be awaited for a day otherwise. The shell is a program with its name.
 #[test]
-fn one_run_at_a_time() {
+fn a_shell_of_another_language_is_refused_at_once() {
+    let world = World::new();
+    let pane = shell(&world, &["bash", "-c", "exec -a nu sleep 1000"]);
+    world.ok(&["wait-for", "-t", &pane, "--stable", "0.2"]);
+    let message = world.error("CONFLICT", &["run", "-t", &pane, "--", "echo no"]);
+    assert!(message.contains("`nu` is a shell in which run cannot run commands"), "{message}");
+}
+
+#[test]
+fn runs_in_one_pane_wait_for_each_other() {
     let world = World::new();
     let pane = shell(&world, &["sh"]);
     let first = world.spawn(&["run", "-t", &pane, "--", "echo first; read x"]);
     // A shell that has just started may print its prompt before it.
     world.await_output(&pane, "(?m)first$");
-    let message = world.error("CONFLICT", &["run", "-t", &pane, "--", "echo second"]);
+    let message = world.error("TIMEOUT", &["run", "-t", &pane, "-T", "0.3", "--", "echo too late"]);
     assert!(message.contains("another run"), "{message}");
+    let more: Vec<_> = (0..8)
+        .map(|number| (number, world.spawn(&["run", "-t", &pane, "--", &format!("echo {number}; (exit {number})")])))
+        .collect();
     world.ok(&["send-keys", "-t", &pane, "Enter"]);
     assert_eq!(first.finish().status, 0);
-    assert_eq!(ran(&world, &pane, "echo third"), says("third\n", 0));
+    for (number, run) in more {
+        let answer = run.finish();
+        assert_eq!((answer.text(), answer.status), (format!("{number}\n"), number), "{answer:?}");
+    }
+    assert!(!world.ok(&["read", "-t", &pane, "--since", "start"]).contains("too late"));
 }
 
 #[test]
@@ -364,6 +392,8 @@ fn bad_requests() {
     let pane = shell(&world, &["sh"]);
     world.error("INVALID_ARGUMENT", &["run", "-t", &pane, "--", "  "]);
     world.error("NOT_FOUND", &["run", "-t", "%99", "--", "true"]);
-    world.error("INVALID_ARGUMENT", &["run", "-t", &pane, "--", &"x".repeat(100_000)]);
+    let path = format!("/v1/panes/{}/run{}", pane.replace('%', "%25"), world.query());
+    let long = world.http("POST", &path, Some(&serde_json::json!({ "command": "x".repeat(300_000) })));
+    assert_eq!((long.status, &long.json()["code"]), (400, &"INVALID_ARGUMENT".into()));
     assert_eq!(world.muxtap(&["run", "-t", &pane]).status, 2);
 }

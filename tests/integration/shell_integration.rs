@@ -76,7 +76,10 @@ impl<'a> Pane<'a> {
         for part in text.split("\x1b]").skip(1) {
             let Some(end) = part.find(['\x07', '\x1b']) else { continue };
             if let Some(mark) = part[..end].strip_prefix("133;") {
-                marks.push(mark.to_owned());
+                // `B` says which shell it is; `run_behind` depends on that.
+                let names = ["bash", "zsh", "fish", "sh"].map(|name| format!("B;shell={name}"));
+                let name = names.iter().find(|name| mark.starts_with(name.as_str()));
+                marks.push(name.map_or_else(|| mark.to_owned(), |name| mark.replacen(name.as_str(), "B", 1)));
             } else if let Some((_, path)) = part[..end].strip_prefix("7;file://").and_then(|url| url.split_once('/')) {
                 marks.push(format!("cd /{path}"));
             }
@@ -557,7 +560,9 @@ fn without_tmux_or_a_person_nothing_is_set_up() {
         std::fs::write(world.path("lines"), format!("{eval}\n{is_on}\n")).unwrap();
         for (tmux, term, interactive, terminal, expected) in [
             ("export TMUX=x", "tmux-256color", true, true, "1"),
-            ("unset TMUX", "tmux-256color", true, true, ""),
+            ("unset TMUX", "tmux-256color", true, true, "1"),
+            ("unset TMUX", "screen", true, true, "1"),
+            ("unset TMUX", "xterm-256color", true, true, ""),
             ("export TMUX=x", "dumb", true, true, ""),
             ("export TMUX=x", "tmux-256color", false, true, ""),
             ("export TMUX=x", "tmux-256color", true, false, ""),
@@ -613,6 +618,65 @@ fn each_shell_accepts_its_script() {
         }
     }
     let world = World::new();
-    assert!(world.ok(&["shell-integration", "nu"]).contains("shell_integration.osc133 = true"));
     assert_eq!(world.muxtap(&["shell-integration", "csh"]).status, 2);
+}
+
+/// An empty line is no command of nushell, whose own marks count it as one.
+#[test]
+fn the_commands_of_nushell_are_listed() {
+    let program = std::env::var("MUXTAP_TEST_NU").unwrap_or_else(|_| "nu".into());
+    if !Path::new(&program).is_file() && !is_installed(&program) {
+        return;
+    }
+    for nonce in ["", "Nonce.1"] {
+        let world = world("nu");
+        let config = world.path("home/nushell");
+        std::fs::create_dir(&config).unwrap();
+        std::fs::write(config.join("env.nu"), "").unwrap();
+        let script = std::fs::read_to_string(world.path("script")).unwrap();
+        std::fs::write(config.join("config.nu"), format!("$env.config.show_banner = false\n{script}")).unwrap();
+        let mut env = vec![("HOME", world.path("home").display().to_string())];
+        env.push(("XDG_CONFIG_HOME", world.path("home").display().to_string()));
+        if !nonce.is_empty() {
+            env.push(("MUXTAP_SHELL_NONCE", nonce.to_owned()));
+        }
+        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let pane = Pane::start(&world, "nu", &program, &env);
+        world.ok(&["wait-for", "-t", &pane.id, "--stable", "0.5", "-T", "30"]);
+        // From now on, muxtap follows the pane.
+        let typed = ["print hi", "", "^sh -c 'exit 3'", "", "sleep 300ms", "^printf 'é ü'", "  "];
+        let prompts = || pane.marks().iter().filter(|mark| mark.starts_with('A')).count();
+        for line in typed {
+            let before = prompts();
+            pane.keys(&["-l", line]);
+            pane.keys(&["Enter"]);
+            eventually(&format!("a prompt after {line:?}: {:?}", pane.marks()), || prompts() > before);
+        }
+        pane.keys(&["-l", "unfinished"]);
+        eventually("it is displayed", || pane.screen().contains("unfinished"));
+        let before = prompts();
+        pane.keys(&["C-c"]);
+        eventually("a prompt after Ctrl-C", || prompts() > before);
+        let mut listed = serde_json::Value::Null;
+        eventually("all commands have ended", || {
+            listed = world.json(&["commands", "-t", &pane.id]);
+            listed["commands"]
+                .as_array()
+                .is_some_and(|all| all.len() >= 4 && all.iter().all(|it| it["status"].is_i64()))
+        });
+        let commands = listed["commands"].as_array().unwrap();
+        let seen: Vec<_> =
+            commands.iter().map(|it| (it["line"].as_str().unwrap(), it["status"].as_i64().unwrap())).collect();
+        let lines = [("print hi", 0), ("^sh -c 'exit 3'", 3), ("sleep 300ms", 0), ("^printf 'é ü'", 0)];
+        assert_eq!(seen, lines, "{nonce}: {listed}");
+        // The time between the arrivals of two marks.
+        assert!(commands[2]["duration_ms"].as_u64().unwrap() >= 200, "{listed}");
+        for (number, output) in [("-4", "hi"), ("-3", ""), ("-1", "é ü")] {
+            assert_eq!(world.ok(&["read", "-t", &pane.id, "--command", number]), output, "{number}");
+        }
+        if nonce.is_empty() {
+            continue;
+        }
+        assert!(pane.marks().iter().all(|mark| mark.starts_with("cd ") || mark.ends_with(";muxtap=Nonce.1")));
+    }
 }

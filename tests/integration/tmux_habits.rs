@@ -41,7 +41,7 @@ fn what_is_no_layout_is_refused_before_tmux_sees_it() {
     let now = world.tmux(&["display-message", "-p", "-t", "main:0", "#{window_layout}"]);
     for wrong in ["nonsense", "b25d,80x24", "1234,80x24,0,0,0", "main-nowhere", "{", " "] {
         let refused = world.muxtap(&["select-layout", "-t", "main:0", wrong]);
-        assert_eq!(refused.status, 1, "{wrong}: {refused:?}");
+        assert_eq!(refused.status, 2, "{wrong}: {refused:?}");
         assert_eq!(world.sessions(), ["main"], "{wrong}");
     }
     for right in ["even-horizontal", "tiled", "even-v", &now] {

@@ -20,21 +20,30 @@ async function make() {
     const shell = (text) => `printf '${text}'; exec cat`;
     await world.tmux("respawn-pane", "-k", "-t", "work:0", `cd ${at("src")}; exec vim -u NONE -c 'syntax on' -c 'set number laststatus=2 ruler bg=dark' -c 14 cursor.rs`);
     await world.tmux("rename-window", "-t", "work:0", "edit");
-    await world.window(shell(CARGO));
-    const agent = await world.window(`exec ${at("bin/claude")}`);
+    const window = async (name, command, session = "work") => {
+        const pane = await world.window(command, session);
+        await world.tmux("rename-window", "-t", pane, name);
+        return pane;
+    };
+    await window("tests", shell(CARGO));
+    const agent = await window("review", `exec ${at("bin/claude")}`);
     // The machine's processes stay private: this program shows a file made for the picture.
     write("src/RELEASE.md", RELEASE);
-    await world.window(`cd ${at("src")}; exec less RELEASE.md`);
-    await world.tmux("new-session", "-d", "-s", "ops", ...world.size, shell(LOG));
-    await world.window(`exec ${at("bin/codex")}`, "ops");
-    await world.window(shell(GIT), "ops");
-    await world.window(shell("\\033[32mann@box\\033[0m:\\033[34m~/src\\033[0m$ "), "ops");
+    await window("notes", `cd ${at("src")}; exec less RELEASE.md`);
+    await world.tmux("new-session", "-d", "-s", "ops", "-n", "server", ...world.size, shell(LOG));
+    await window("migrate", `exec ${at("bin/codex")}`, "ops");
+    await world.tmux("new-session", "-d", "-s", "git", "-n", "log", ...world.size, shell(GIT));
+
+    // A shell that marks its commands.
+    write("rc", "PS1='\\[\\e]133;A\\a\\e[32m\\]ann@box\\[\\e[m\\]:\\[\\e[34m\\]~/src\\[\\e[m\\]$ \\[\\e]133;B\\a\\]'\nPS0='\\e]133;C\\a'\nPROMPT_COMMAND='printf \"\\e]133;D;$?\\a\"'\ncargo() { sleep 0.$3; echo \"    Finished in 0.$3 s\"; return $2; }\n");
+    const build = await window("build", `cd ${at("src")}; exec bash --rcfile ${at("rc")} -i`, "ops");
+    await until(async () => (await world.capture(build))[0].endsWith("$"), "the prompt");
 
     const take = async (page, name) => {
         await page.waitForTimeout(300);
         // A test's directory means nothing to readers.
         await page.evaluate(() => {
-            for (const element of document.querySelectorAll(".where")) {
+            for (const element of document.querySelectorAll(".front .where")) {
                 element.textContent = "~/src";
             }
         });
@@ -45,10 +54,20 @@ async function make() {
     const vim = await world.tmux("list-panes", "-t", "work:0", "-F", "#{pane_id}");
     const dark = await world.page({ colorScheme: "dark" });
     await dark.locator(".badge.permission").first().waitFor();
+    for (const line of ["ls", "cargo check 0 4", "grep -n 'fn distance' cursor.rs", "cargo test 101 9", "grep -c epoch cursor.rs RELEASE.md", "git push"]) {
+        await world.tmux("send-keys", "-t", build, line, "Enter");
+        await until(async () => (await world.capture(build)).filter((row) => row !== "").at(-1).endsWith("$"), line);
+    }
     await take(dark, "wall-dark");
     await front(dark, world, vim);
     await until(async () => (await shown(dark)).some((row) => row.includes("cursor.rs")), "vim");
     await take(dark, "pane-dark");
+    await front(dark, world, build);
+    await dark.locator(".front .mark").nth(5).waitFor();
+    for (let step = 0; step < 3; step += 1) {
+        await dark.keyboard.press("Control+Shift+ArrowUp");
+    }
+    await take(dark, "commands-dark");
     await dark.getByRole("link", { name: /Agents/ }).click();
     await take(dark, "agents-dark");
 

@@ -84,6 +84,8 @@ class Tab {
     /** Messages of the page's connections, and how many connections there were. */
     messages = [];
     connections = 0;
+    /** How many of them the browser ended because it froze the tab (Chromium 156.0.8078.108 does). */
+    frozen = 0;
     paths = new Map();
 
     constructor(tabs, targetId, sessionId) {
@@ -99,6 +101,8 @@ class Tab {
             const path = new URL(params.url).pathname;
             this.paths.set(params.requestId, path);
             this.connections += path === "/v1/page/ws" ? 1 : 0;
+        } else if (method === "Network.webSocketFrameError" && this.paths.get(params.requestId) === "/v1/page/ws") {
+            this.frozen += params.errorMessage.includes("Back-Forward Cache") ? 1 : 0;
         } else if (method === "Network.webSocketFrameReceived" && this.paths.get(params.requestId) === "/v1/page/ws") {
             this.messages.push(JSON.parse(params.response.payloadData));
         }

@@ -1,8 +1,9 @@
 // The state that all parts of the page share: the connection, the panes, and their feeds.
 
+import { clean } from "./dom";
 import { Feeds } from "./feed";
 import type { Approval, PaneInfo, Wait } from "./types";
-import { Connection, type Link, type Pending, type Socket } from "./wire";
+import { Connection, KEPT_FOR, type Link, type Pending, type Socket } from "./wire";
 
 type Topic = "panes" | "waits" | "approvals" | "link" | "pending" | "may" | "theme";
 
@@ -13,6 +14,8 @@ export interface Note {
     actions?: { label: string; press(): void }[];
     /** Milliseconds until the message disappears; absent: it stays. */
     ms?: number;
+    /** A later message with the same tag takes the place of this one. */
+    tag?: string;
 }
 
 export class App {
@@ -30,7 +33,8 @@ export class App {
     pending: readonly Pending[] = [];
     readonly connection: Connection;
     readonly feeds: Feeds;
-    note: (note: Note) => void = () => undefined;
+    /** Shows a message; returns a function that withdraws it. */
+    note: (note: Note) => () => void = () => () => undefined;
     /** Called when the daemon no longer accepts this browser's login. */
     barred: () => void = () => undefined;
     private listeners = new Map<Topic, Set<() => void>>();
@@ -76,8 +80,7 @@ export class App {
                     this.tell("pending");
                 },
                 unknown: (lost) => this.lost(lost),
-                refused: (pending, error) =>
-                    this.note({ kind: "error", text: `Not typed into ${this.name(pending.key)}: ${error.message}`, ms: 8000 }),
+                refused: (pending, error) => this.refused([pending], error.message),
                 error: (error) => this.note({ kind: "error", text: error.message, ms: 8000 }),
                 barred: () => this.barred(),
                 ready: ({ may, version, sockets }) => {
@@ -85,6 +88,8 @@ export class App {
                     this.version = version;
                     this.sockets = sockets;
                     this.readyAt = Date.now();
+                    // Input of a time before may still wait for its panes.
+                    this.were = new Map([...(this.connection.waiting.length > 0 ? this.were : []), ...this.panes]);
                     // The server may be another one since then.
                     this.asked.clear();
                     this.tell("may");
@@ -112,10 +117,10 @@ export class App {
         return this.may.includes("input");
     }
 
-    /** Returns a pane's name as tmux writes it. */
+    /** Returns a pane's name, in words for a message. */
     name(key: string): string {
         const pane = this.panes.get(key);
-        return pane === undefined ? "a closed pane" : paneName(pane);
+        return pane === undefined ? "a closed pane" : fullName(pane);
     }
 
     /**
@@ -177,30 +182,66 @@ export class App {
             // the default one.
             http("GET", "/v1/panes").catch(() => undefined);
         }
+        this.rehome();
         this.tell("panes");
+    }
+
+    /** The panes before this connection. */
+    private were: ReadonlyMap<string, PaneInfo> = new Map();
+    private rehoming: ReturnType<typeof setTimeout> | undefined;
+
+    /**
+     * Gives keys that wait for an earlier daemon's panes to the same panes of this one. The first
+     * lists may lack some.
+     */
+    private rehome(): void {
+        const isLast = Date.now() - this.readyAt >= LIST_TIME;
+        const lost = this.connection.rehome((key) => samePane(this.panes, key, this.were.get(key)), isLast);
+        clearTimeout(this.rehoming);
+        if (lost === null) {
+            this.rehoming = setTimeout(() => this.rehome(), LIST_TIME);
+        } else if (lost.length > 0) {
+            for (const [key, list] of byPane(lost)) {
+                const isLate = samePane(this.panes, key, this.were.get(key)) !== null;
+                this.refused(list, isLate ? `muxtap came back after more than ${KEPT_FOR / 1000} s` : "the pane no longer exists");
+            }
+        }
+    }
+
+    /** The input in the messages about refused input, while they are shown, by pane. */
+    private refusals = new Map<string, { list: readonly Pending[]; at: number }>();
+
+    /** Shows that input was not typed: one message for each pane, however many keys there are. */
+    private refused(pending: readonly Pending[], why: string, were = this.were): void {
+        const now = Date.now();
+        for (const [key, list] of byPane(pending)) {
+            const before = this.refusals.get(key);
+            const all = [...(before !== undefined && now - before.at < 8000 ? before.list : []), ...list];
+            this.refusals.set(key, { list: all, at: now });
+            const pane = this.panes.get(key) ?? were.get(key);
+            const into = pane === undefined ? "a closed pane" : fullName(pane);
+            this.note({ kind: "error", text: `${amount(all)} ${isOne(all) ? "was" : "were"} not typed into ${into}: ${why}`, ms: 8000, tag: `refused ${key}` });
+        }
     }
 
     /**
      * Keys belong to the daemon that issued them: another daemon has other keys for the same panes.
      */
     private lost(lost: readonly Pending[]): void {
-        const were = new Map(lost.map((one) => [one.key, this.panes.get(one.key)]));
-        const words = lost.map((one) => describe(one)).join(" ");
+        const were = new Map(lost.flatMap((one) => this.panes.get(one.key) ?? []).map((pane) => [pane.key, pane]));
+        const words = [...byPane(lost)].map(([key, list]) => `${clean(list.map(describe).join(" "), 150)} (${this.name(key)})`).join("; ");
         this.note({
             kind: "error",
-            text: `muxtap restarted before it acknowledged: ${words} (${this.name(lost[0]?.key ?? "")}). Check the pane before you type this again.`,
+            text: `muxtap restarted before it acknowledged: ${words}. Check the pane before you type this again.`,
             actions: [
                 {
                     label: "Type again",
                     press: () => {
-                        for (const one of lost) {
+                        const gone = lost.filter((one) => {
                             const key = samePane(this.panes, one.key, were.get(one.key));
-                            if (key === null) {
-                                this.note({ kind: "error", text: `Not typed again: ${were.get(one.key)?.id ?? "the pane"} no longer exists.`, ms: 8000 });
-                                return;
-                            }
-                            this.connection.type(key, one.typed);
-                        }
+                            return key === null || !this.connection.type(key, one.typed);
+                        });
+                        this.refused(gone, "the pane no longer exists, or too much input is pending", were);
                     },
                 },
             ],
@@ -208,14 +249,21 @@ export class App {
     }
 }
 
-/** Returns the current key of the pane that once had this key, or null if the pane is gone. */
+/** Milliseconds after which a new connection's list contains every server's panes. */
+export const LIST_TIME = 3000;
+
+/**
+ * Returns the current key of the pane that once had this key, or null if the pane is gone.
+ *
+ * A restarted tmux counts its ids from 0 again: only the same process is the same pane.
+ */
 export function samePane(panes: ReadonlyMap<string, PaneInfo>, key: string, was: PaneInfo | undefined): string | null {
     if (panes.has(key)) {
         return key;
     }
+    const facts = ["id", "socket", "pid", "session_id", "window_id"] as const;
     for (const pane of panes.values()) {
-        // A restarted tmux counts from %0 again: the session shows whether it may be the same pane.
-        if (pane.id === was?.id && pane.socket === was.socket && pane.session === was.session) {
+        if (was?.pid && facts.every((fact) => pane[fact] === was[fact])) {
             return pane.key;
         }
     }
@@ -230,6 +278,22 @@ export function paneName(pane: PaneInfo): string {
     return `${pane.session}:${pane.window}.${pane.pane}`;
 }
 
+/** Returns what a person calls a pane: its window's name, or its agent's if tmux named the window. */
+export function paneLabel(pane: PaneInfo): string {
+    const { window_name: name, command, agent } = pane;
+    return agent && (name === "" || name === command) ? agent.name : name || command;
+}
+
+/** Returns what a person calls a pane, with its address in tmux. */
+export function fullName(pane: PaneInfo): string {
+    return `${paneLabel(pane)} (${paneName(pane)})`;
+}
+
+/** Returns the last part of a path. */
+export function baseName(path: string): string {
+    return path.split("/").filter((part) => part !== "").pop() ?? path;
+}
+
 /** Returns the tmux server's name with its host; empty for the daemon's own default server. */
 export function serverName(socket: string, sockets: string): string {
     if (!socket.startsWith("/")) {
@@ -242,6 +306,7 @@ export function serverName(socket: string, sockets: string): string {
     return socket === `${sockets}/default` ? "" : socket;
 }
 
+/** Returns input in words. */
 export function describe(pending: Pending): string {
     const typed = pending.typed;
     if ("keys" in typed) {
@@ -250,7 +315,61 @@ export function describe(pending: Pending): string {
     if ("text" in typed) {
         return JSON.stringify(typed.text);
     }
-    return "paste" in typed ? `a paste of ${typed.paste.length} characters` : "a mouse event";
+    return "paste" in typed ? pasteWords(typed.paste) : "a mouse event";
+}
+
+function pasteWords(paste: string): string {
+    const lines = lineCount(paste);
+    return `a paste of ${lines > 1 ? `${lines} lines` : count([...paste].length, "character")}`;
+}
+
+/** Returns the number of lines of a text; a line end at its end begins no other line. */
+export function lineCount(text: string): number {
+    return text.replace(/\n$/, "").split("\n").length;
+}
+
+/** Returns how many of something, in words. */
+export function count(number: number, what: string): string {
+    return `${number} ${what}${number === 1 ? "" : "s"}`;
+}
+
+/** Returns how much input this is: a paste is not a key. */
+export function amount(list: readonly Pending[]): string {
+    let keys = 0;
+    let events = 0;
+    const pastes: string[] = [];
+    for (const { typed } of list) {
+        if ("keys" in typed) {
+            keys += typed.keys.length;
+        } else if ("text" in typed) {
+            keys += [...typed.text].length;
+        } else if ("paste" in typed) {
+            pastes.push(typed.paste);
+        } else {
+            events += 1;
+        }
+    }
+    const [paste = ""] = pastes;
+    const parts = [
+        keys > 0 ? count(keys, "key") : "",
+        pastes.length > 1 ? `${pastes.length} pastes of ${count(pastes.reduce((sum, one) => sum + lineCount(one), 0), "line")}` : pastes.length > 0 ? pasteWords(paste) : "",
+        events > 0 ? count(events, "mouse event") : "",
+    ];
+    return parts.filter((part) => part !== "").join(" and ");
+}
+
+/** Returns whether `amount` of this input is a singular. */
+function isOne(list: readonly Pending[]): boolean {
+    return /^(1 |a )(?!.* and )/.test(amount(list));
+}
+
+/** Returns input by pane. */
+function byPane(list: readonly Pending[]): Map<string, Pending[]> {
+    const all = new Map<string, Pending[]>();
+    for (const one of list) {
+        all.set(one.key, [...(all.get(one.key) ?? []), one]);
+    }
+    return all;
 }
 
 /** Sends an HTTP request to the daemon, with the cookie. */

@@ -1,6 +1,6 @@
 // Creates elements. Text is always text: no part of the page parses markup.
 
-type Child = Node | string | null | undefined | false;
+type Child = Node | string | null | undefined | false | readonly Child[];
 type Handlers = { [K in keyof HTMLElementEventMap]?: (event: HTMLElementEventMap[K]) => void };
 
 /** Creates an element: attributes (absent if `false` or undefined), listeners, children. */
@@ -19,8 +19,19 @@ export function h<K extends keyof HTMLElementTagNameMap>(
     for (const [name, handler] of Object.entries(on)) {
         element.addEventListener(name, handler as EventListener);
     }
-    element.append(...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false));
+    add(element, children);
     return element;
+}
+
+/** Appends children one by one: a call takes only so many arguments. */
+function add(element: Element, children: readonly Child[]): void {
+    for (const child of children) {
+        if (Array.isArray(child)) {
+            add(element, child as readonly Child[]);
+        } else if (child !== null && child !== undefined && child !== false) {
+            element.append(child as Node | string);
+        }
+    }
 }
 
 /** Creates a button. */
@@ -32,11 +43,15 @@ export function button(
     return h("button", { type: "button", ...attributes }, { click: press }, label);
 }
 
+/** Returns what is read aloud for a button with a short label: it contains what is shown. */
+export function spoken(label: string, title: string): string {
+    return /^\w/.test(label) && !title.split(/\W+/).includes(label) ? `${label}: ${title}` : title;
+}
+
 /** Replaces an element's content. */
 export function fill(element: Element, ...children: Child[]): void {
-    element.replaceChildren(
-        ...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false),
-    );
+    element.replaceChildren();
+    add(element, children);
 }
 
 /**
@@ -46,6 +61,45 @@ export function fill(element: Element, ...children: Child[]): void {
 export function clean(text: string, most = 200): string {
     const kept = text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, " ");
     return kept.length > most ? `${kept.slice(0, most - 1)}…` : kept;
+}
+
+/** Characters without a visible form, and those that change the order of others. */
+const HIDDEN = /(?![\n\t\u200d])\p{C}|(?<![\p{Extended_Pictographic}\ufe0f])\u200d|[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u2800\u3164\ufe00-\ufe0d\uffa0\u{e0100}-\u{e01ef}]/gu;
+
+/** Blanks that could move what follows them out of sight, or to the beginning of another row. */
+const BLANKS = /[\p{Zs}\t]{9,}/gu;
+
+/** Writes characters without a visible form as numbers. */
+export function revealed(text: string): string {
+    return text.replace(HIDDEN, (one) => `\\u{${(one.codePointAt(0) ?? 0).toString(16)}}`);
+}
+
+/**
+ * Returns the text of a question to a person: characters without a visible form are written as
+ * numbers, many blanks as their number, and a text that is too long lacks its middle, and says how
+ * much.
+ */
+export function visible(text: string, most = 4096): string {
+    const shown = revealed(text).replace(BLANKS, (blanks) => `[${blanks.length} blanks]`);
+    if (shown.length <= most) {
+        return shown;
+    }
+    const tail = Math.floor(most / 3);
+    return `${shown.slice(0, most - tail)} [${shown.length - most} of ${shown.length} characters are not shown] ${shown.slice(-tail)}`;
+}
+
+/** Returns `visible` text as one line. */
+export function visibleLine(text: string, most?: number): string {
+    return visible(text.replace(/[\n\t]/g, " "), most);
+}
+
+/**
+ * Returns an element with a question's text, row by row: a row that is wrapped never continues at
+ * the left edge, where another one would begin.
+ */
+export function rows(tag: "p" | "pre", text: string): HTMLElement {
+    const all = text.split("\n");
+    return h(tag, { cls: "lined" }, {}, all.map((row, index) => h("span", {}, {}, index + 1 < all.length ? `${row}\n` : row)));
 }
 
 /** Returns a URL that is safe to open, or null. */
@@ -58,6 +112,19 @@ export function safeUrl(text: string): string | null {
         return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;
     } catch {
         return null;
+    }
+}
+
+/** Copies text; false if the browser refuses, as it does on a page without HTTPS. */
+export async function copyText(text: string | Promise<string>): Promise<boolean> {
+    // The clipboard is asked within the press, and gets a text that comes later.
+    const blob = Promise.resolve(text).then((words) => new Blob([words], { type: "text/plain" }));
+    blob.catch(() => undefined);
+    try {
+        await navigator.clipboard.write([new ClipboardItem({ "text/plain": blob })]);
+        return true;
+    } catch {
+        return false;
     }
 }
 

@@ -1,6 +1,6 @@
 // The page: login, routing, theme.
 
-import { App, paneName, samePane } from "./app";
+import { App, fullName, LIST_TIME, samePane } from "./app";
 import { button, fill, h } from "./dom";
 import { isChord } from "./keys";
 import type { PaneInfo } from "./types";
@@ -14,8 +14,8 @@ import { WorkspaceView } from "./workspace/view";
 
 /** Matches the code in a link. */
 const CODE = /[#&]code=([\w-]+)/;
-/** Milliseconds after which a new connection's list contains every server's panes. */
-const LIST_TIME = 3000;
+/** Milliseconds without a connection after which the page says what to do. */
+const GONE_TIME = 15_000;
 const THEMES = ["auto", "light", "dark"] as const;
 
 /** Trades the code in the address for the cookie. Returns false if there is neither. */
@@ -63,6 +63,15 @@ function sayLogin(): void {
     fill(document.body, loginView(() => location.reload()));
     // A link that is opened in this window changes only the address.
     addEventListener("hashchange", () => location.reload());
+}
+
+/** Returns a decoded part of an address, or null if it is not one. */
+function decoded(text: string): string | null {
+    try {
+        return decodeURIComponent(text);
+    } catch {
+        return null;
+    }
 }
 
 class Page {
@@ -179,7 +188,7 @@ class Page {
 
     private route(): void {
         const hash = location.hash.slice(1);
-        const key = hash.startsWith("pane/") ? decodeURIComponent(hash.slice(5)) : null;
+        const key = hash.startsWith("pane/") ? decoded(hash.slice(5)) : null;
         const view = key !== null ? "wall" : this.nav.has(hash) ? hash : "wall";
         for (const [name, link] of this.nav) {
             if (name === view) {
@@ -286,9 +295,26 @@ class Page {
         if (this.status.textContent !== words) {
             this.status.textContent = words;
         }
+        if (link === "open") {
+            this.linkAt = Date.now();
+            this.unreachable?.();
+            this.unreachable = null;
+        } else if (this.login === null && Date.now() - this.linkAt > GONE_TIME) {
+            // A daemon that was started without an address for browsers is there all the same.
+            this.unreachable ??= this.app.note({
+                kind: "error",
+                text: `muxtap does not respond at ${location.host}. If it was restarted, run \`muxtap open\` and use the new link.`,
+                actions: [{ label: "Retry", press: () => this.app.connection.probe() }],
+                tag: "link",
+            });
+        }
         this.status.className = `status ${link}`;
         document.body.classList.toggle("offline", link !== "open");
     }
+
+    /** When the connection was last open. */
+    private linkAt = Date.now();
+    private unreachable: (() => void) | null = null;
 
     private themeButton(): HTMLButtonElement {
         const saved = localStorage.getItem("muxtap-theme");
@@ -351,7 +377,7 @@ class Page {
         const pane = this.pane;
         const commands: Command[] = [];
         for (const one of this.app.asking()) {
-            commands.push({ name: `${paneName(one)} asks a question`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
+            commands.push({ name: `${fullName(one)} asks a question`, hint: one.agent?.question ?? "", run: () => this.go(`pane/${one.key}`) });
         }
         if (pane !== null) {
             commands.push(
@@ -376,7 +402,7 @@ class Page {
         commands.push({ name: "Change the theme: system, light, dark", run: () => this.theme.click() });
         commands.push({ name: "Keyboard shortcuts", hint: "?", run: () => openHelp(this.app.version) });
         for (const one of this.app.panes.values()) {
-            commands.push({ name: paneName(one), hint: `${one.command} ${one.cwd}`, run: () => this.go(`pane/${one.key}`) });
+            commands.push({ name: fullName(one), hint: `${one.command} ${one.cwd}`, run: () => this.go(`pane/${one.key}`) });
         }
         commands.push({ name: "Log out", run: () => void this.logout() });
         openPalette(commands);

@@ -15,9 +15,12 @@ export function cellRatio(): number {
     return ratio || 0.6;
 }
 
-/** Returns a row's height in whole pixels: backgrounds of rows meet without a seam. */
+/**
+ * Returns a row's height in whole pixels: backgrounds of rows meet without a seam, and nothing at
+ * the bottom of a letter is cut off.
+ */
 export function rowHeight(fontSize: number): number {
-    return Math.max(2, Math.round(fontSize * 1.19));
+    return Math.max(2, Math.ceil(fontSize * 1.19));
 }
 
 /**

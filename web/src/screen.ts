@@ -49,6 +49,8 @@ export class Screen {
     history = 0;
     /** The number of the oldest of these lines. */
     first = 0;
+    /** How often the pane's commands may have changed. */
+    commands = 0;
     stale = false;
     cursor = "";
     /** Whether a first message has arrived. */
@@ -69,6 +71,7 @@ export class Screen {
         this.title = message.title ?? this.title;
         this.history = message.history ?? this.history;
         this.first = message.first ?? this.first;
+        this.commands = message.commands ?? this.commands;
         this.stale = message.stale ?? this.stale;
         this.at = message.at;
         this.cursor = message.cursor;

@@ -46,6 +46,10 @@ export interface PaneInfo {
     window: string;
     window_name: string;
     pane: number;
+    /** The ids of its session and window in tmux, and its process. */
+    session_id?: string;
+    window_id?: string;
+    pid?: number;
     title: string;
     command: string;
     cwd: string;
@@ -54,6 +58,20 @@ export interface PaneInfo {
     active: boolean;
     dead: unknown;
     agent?: Agent | null;
+}
+
+/** A command that ran in a pane. */
+export interface Ran {
+    /** The number of the line at which it was typed, as history counts. */
+    at: number;
+    number: number;
+    line: string | null;
+    started_ms: number;
+    duration_ms: number | null;
+    status: number | null;
+    signal: string | null;
+    /** Absent while it runs. */
+    end: string | null;
 }
 
 export interface ScreenMessage {
@@ -71,6 +89,7 @@ export interface ScreenMessage {
     title?: string;
     history?: number;
     first?: number;
+    commands?: number;
     stale?: boolean;
 }
 
@@ -97,6 +116,7 @@ export interface Approval {
     id: string;
     kind: string;
     name: string;
+    asked_by?: string;
     prompt?: string;
     working_dir?: string;
     /** For a `permission`: the agent session that asks. */

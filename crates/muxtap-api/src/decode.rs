@@ -13,18 +13,10 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use self::{
-    problem::{Problem, Step, What},
+    problem::Step,
     value::{SHOWN, Value, shortened},
 };
 use super::{Error, Result};
-
-/// The longest request, in bytes, in which a wrong field is sought by leaving out one after the
-/// other.
-const SEARCHED_BYTES: usize = 16 * 1024;
-/// The number of fields or items that are left out at each level of such a search.
-const SEARCHED_FIELDS: usize = 64;
-/// The number of levels of such a search.
-const SEARCHED_LEVELS: usize = 4;
 
 /// Parses a request from JSON. `whole` is its name in errors: `body`.
 ///
@@ -42,18 +34,26 @@ pub fn from_json<T: DeserializeOwned>(whole: &str, bytes: &[u8]) -> Result<T> {
 ///
 /// Error: `INVALID_ARGUMENT`, whose message begins with the parameter.
 pub fn from_pairs<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> Result<T> {
-    let length = pairs.iter().map(|(name, word)| name.len() + word.len()).sum();
     let pairs = pairs.into_iter().map(|(name, word)| (name, Value::Word(word))).collect();
-    Node { value: Value::Object(pairs), length }.read("query")
+    Node { value: Value::Object(pairs) }.read("query")
 }
 
-/// Parses a request from JSON that is already parsed. `whole` is its name in errors: `arguments`.
+/// Returns the error for a parameter of a query that the route does not have.
+pub fn unknown_parameter(name: &str, known: &[&str]) -> Error {
+    let message = problem::unknown("parameter", name, known);
+    Error::invalid(format!("{name}: {message}")).with_details(serde_json::json!({ "field": name }))
+}
+
+/// Parses a request from JSON that is already parsed, as a model wrote it. `whole` is its name in
+/// errors: `arguments`.
+///
+/// A number, a boolean, a list or an object may also be a text of JSON, in every field.
 ///
 /// Error: `INVALID_ARGUMENT`, whose message begins with the field.
 pub fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -> Result<T> {
     match T::deserialize(value) {
         Ok(request) if value.is_object() => Ok(request),
-        _ => Node::of(whole, value)?.read(whole),
+        _ => Node { value: Node::of(whole, value)?.value.reading_json() }.read(whole),
     }
 }
 
@@ -61,29 +61,26 @@ pub fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -
 #[derive(Clone, Debug)]
 pub struct Node {
     value: Value,
-    /// The number of bytes in the request.
-    length: usize,
 }
 
 impl Node {
     /// Parses JSON. Error: `INVALID_ARGUMENT` if it is invalid.
     pub fn parse(whole: &str, bytes: &[u8]) -> Result<Self> {
         let value = serde_json::from_slice(bytes).map_err(|error| no_json(whole, bytes, &error))?;
-        Ok(Self { value, length: bytes.len() })
+        Ok(Self { value })
     }
 
     /// Converts JSON that is already parsed.
     fn of(whole: &str, value: &serde_json::Value) -> Result<Self> {
-        let length = value.to_string().len();
         let value = Value::deserialize(value).map_err(|error| Error::invalid(format!("{whole}: {error}")))?;
-        Ok(Self { value, length })
+        Ok(Self { value })
     }
 
     /// Removes a field from an object and returns it; `None` if it is missing.
     pub fn take(&mut self, name: &str) -> Option<Self> {
         let Value::Object(fields) = &mut self.value else { return None };
         let at = fields.iter().position(|(known, _)| known == name)?;
-        Some(Self { value: fields.remove(at).1, length: self.length })
+        Some(Self { value: fields.remove(at).1 })
     }
 
     /// Returns a field's number; `None` if it is missing.
@@ -108,50 +105,8 @@ impl Node {
     }
 
     /// Parses a request of this type. Error: `INVALID_ARGUMENT`.
-    pub fn read<T: DeserializeOwned>(mut self, whole: &str) -> Result<T> {
-        let problem = match T::deserialize(&self.value) {
-            Ok(request) => return Ok(request),
-            Err(problem) => problem,
-        };
-        let problem = if self.length <= SEARCHED_BYTES { self.narrow::<T>(problem) } else { problem };
-        Err(problem.into_error(whole, &self.value))
-    }
-
-    /// Finds the place of a wrong value that serde does not name because it is in a flattened part:
-    /// the field without which the request has another problem or no problem.
-    fn narrow<T: DeserializeOwned>(&mut self, problem: Problem) -> Problem {
-        let mut path = problem.path.clone();
-        for _ in 0..SEARCHED_LEVELS {
-            if !matches!(problem.what, What::Wrong(_) | What::Other(_)) {
-                break;
-            }
-            let Some(step) = self.wrong_part::<T>(&path, &problem) else { break };
-            // Paths begin at their end.
-            path.insert(0, step);
-        }
-        Problem { path, ..problem }
-    }
-
-    /// Returns the first field or item of the value at `path` that causes the problem.
-    fn wrong_part<T: DeserializeOwned>(&mut self, path: &[Step], problem: &Problem) -> Option<Step> {
-        let whole = self.value.at_mut(path)?.clone();
-        let count = whole.len().min(SEARCHED_FIELDS);
-        let mut solves = |part: Value| {
-            *self.value.at_mut(path)? = part;
-            match T::deserialize(&self.value) {
-                Ok(_) => Some(()),
-                // Without a required field nothing else is known.
-                Err(other) => (other != *problem && !matches!(other.what, What::Missing(_))).then_some(()),
-            }
-        };
-        let mut place = (0..count).find(|place| solves(whole.without(*place..place + 1)).is_some());
-        if place.is_none() {
-            // Of several wrong ones, the first: the one that remains when everything after it is
-            // left out.
-            place = (0..count).rev().find(|place| solves(whole.without(*place..whole.len())).is_some());
-        }
-        *self.value.at_mut(path)? = whole;
-        self.value.at(path)?.step(place?)
+    pub fn read<T: DeserializeOwned>(self, whole: &str) -> Result<T> {
+        T::deserialize(&self.value).map_err(|problem| problem.into_error(whole, &self.value))
     }
 }
 
@@ -191,6 +146,27 @@ mod tests {
     }
 
     #[test]
+    fn a_model_may_write_a_value_as_a_text_of_json() {
+        let read = |value: serde_json::Value| from_value::<NewSessionRequest>("arguments", &value);
+        let request = json!({
+            "name": "5", "width": "80", "or_existing": "true", "env": "{\"A\": \"1\"}", "command": "[\"a\", \"b\"]",
+        });
+        let plain = json!({"name": "5", "width": 80, "or_existing": true, "env": {"A": "1"}, "command": ["a", "b"]});
+        assert_eq!(read(request).unwrap(), read(plain).unwrap());
+        for (field, value, says) in [
+            ("width", json!("wide"), r#"width: expected a whole number from 0 to 65535, got "wide""#),
+            ("width", json!("[1]"), r#"width: expected a whole number from 0 to 65535, got "[1]""#),
+            ("width", json!("80000"), r#"width: expected a whole number from 0 to 65535, got "80000""#),
+            ("or_existing", json!("1"), r#"or_existing: expected true or false, got "1""#),
+            ("env", json!("{\"A\": 1}"), "env.A: expected a string, got 1"),
+        ] {
+            assert_eq!(read(json!({ field: value })).unwrap_err().message, says);
+        }
+        // HTTP is for programs.
+        assert!(from_json::<NewSessionRequest>("body", br#"{"width": "80"}"#).is_err());
+    }
+
+    #[test]
     fn a_wrong_field_is_named_with_what_is_expected_and_what_was_given() {
         for (message, says) in [
             (refused::<InputRequest>(r#"{"keys":"Enter"}"#), r#"keys: expected a list, got "Enter""#),
@@ -198,7 +174,7 @@ mod tests {
             (refused::<InputRequest>(r#"{"text":"a","paste":1}"#), "paste: expected true or false, got 1"),
             (
                 refused::<InputRequest>(r#"{"kyes":[]}"#),
-                "kyes: no such field (did you mean `keys`?); valid fields: keys, text, hex, paste, submit",
+                "kyes: no such field (did you mean `keys`?); valid fields: keys, text, hex, paste, submit, run",
             ),
             (refused::<RunRequest>("{}"), "command: required field is missing"),
             (refused::<RunRequest>(r#"{"command":"a","command":"b"}"#), "command: duplicate field"),
@@ -232,7 +208,7 @@ mod tests {
         assert_eq!(error.details, Some(json!({ "field": "keys[0]" })));
     }
 
-    /// serde does not keep the path to a value in a flattened part.
+    /// A request with a flattened part is read as one object ([`crate::SpawnRequest`]).
     #[test]
     fn a_wrong_field_of_a_flattened_part_is_found() {
         for (message, says) in [
@@ -299,7 +275,7 @@ mod tests {
         let read: ReadRequest =
             from_pairs(vec![("wait_ms".into(), "20".into()), ("other".into(), "x".into())]).unwrap();
         assert_eq!(read.wait_ms, Some(20));
-        let node = Node::parse("body", br#"{"session":"a","width":1,"env":{"A":"1"},"select":true}"#).unwrap();
+        let node = Node::parse("body", br#"{"session":"a","index":1,"env":{"A":"1"},"select":true}"#).unwrap();
         let window: NewWindowRequest = node.read("body").unwrap();
         assert!(window.select && window.spawn.env["A"] == "1");
     }

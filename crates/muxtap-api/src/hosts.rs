@@ -27,6 +27,9 @@ pub struct HostInfo {
     pub name: String,
     /// The command that runs programs on it, as for a shell.
     pub command: String,
+    /// Whether the daemon's configuration has it. Others can be forgotten.
+    #[serde(default)]
+    pub configured: bool,
     /// The state of the connection to it.
     pub state: HostState,
     /// Its followed or requested servers, by their addresses.
@@ -109,6 +112,7 @@ pub enum Unreachable {
 
 /// `POST /v1/hosts`: makes a remote host's tmux servers reachable until the daemon exits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AddHostRequest {
     /// The command that runs programs on the host: `ssh box`, `docker exec -i web`; `NAME=COMMAND`
     /// also names the host.

@@ -23,6 +23,8 @@ mod tier;
 pub mod url;
 mod waits;
 pub mod wire;
+/// Next steps in errors, in the words of each caller.
+pub mod words;
 
 pub use agents::*;
 pub use answers::*;

@@ -29,6 +29,7 @@ pub struct PageCode {
 
 /// A code to exchange for a cookie.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PageLogin {
     /// The text after `#code=` in the link.
     pub code: String,

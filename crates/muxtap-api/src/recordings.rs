@@ -10,11 +10,11 @@ use super::Cursor;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordFormat {
-    /// asciicast v3, as asciinema 3 writes it.
+    /// asciicast v2, which asciinema 2 and 3 and all of their players play.
     #[default]
-    V3,
-    /// asciicast v2, as asciinema 2 plays it.
     V2,
+    /// asciicast v3, as asciinema 3 writes it.
+    V3,
     /// The text alone, line by line.
     Text,
 }

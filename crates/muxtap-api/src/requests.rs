@@ -194,9 +194,13 @@ pub struct InputRequest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paste: bool,
     /// Then press Enter in a way that terminal programs accept as Enter, and check that something
-    /// happened.
+    /// happened. Several lines are one message to a program that enabled bracketed paste.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submit: bool,
+    /// Only for the command of the run with this key: `CONFLICT` while it was not typed, and after its
+    /// end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 /// `POST /v1/panes/{pane}/run`: runs a command in a shell.
@@ -205,6 +209,9 @@ pub struct InputRequest {
 pub struct RunRequest {
     /// The command, one or more lines.
     pub command: String,
+    /// Keep the output's colors, as escape sequences. Output that moves the cursor has none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub escapes: bool,
     /// The timeout in milliseconds (default 30,000; at most 86,400,000). The command continues
     /// after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,6 +222,9 @@ pub struct RunRequest {
     /// How long a program in the pane may take to end before it is a `CONFLICT` (default 1000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_ms: Option<u64>,
+    /// A name that the caller makes for this run, for input that is meant for it (`run` of an input).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// Whether one pane or all panes must satisfy a wait.
@@ -293,8 +303,82 @@ pub struct WaitRequest {
     pub detach: bool,
 }
 
+/// Reads a request and its [`SpawnRequest`] from one object: serde cannot reject an unknown field of
+/// a type that has a flattened part.
+macro_rules! read_with_spawn {
+    ($fields:ident => $request:ident { $($(#[$attribute:meta])* $field:ident: $kind:ty,)* }) => {
+        /// The fields as they are written, side by side.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct $fields {
+            $($(#[$attribute])* $field: $kind,)*
+            command: Option<Vec<String>>,
+            cwd: Option<String>,
+            caller_cwd: Option<String>,
+            #[serde(default)]
+            env: BTreeMap<String, String>,
+            #[serde(default)]
+            keep: bool,
+            caller_env: Option<BTreeMap<String, String>>,
+            shell_integration: Option<bool>,
+        }
+
+        impl From<$fields> for $request {
+            fn from(fields: $fields) -> Self {
+                let $fields { $($field,)* command, cwd, caller_cwd, env, keep, caller_env, shell_integration } = fields;
+                let spawn = SpawnRequest { command, cwd, caller_cwd, env, keep, caller_env, shell_integration };
+                Self { $($field,)* spawn }
+            }
+        }
+    };
+}
+
+read_with_spawn! {
+    NewSessionFields => NewSessionRequest {
+        name: Option<String>,
+        window_name: Option<String>,
+        width: Option<u16>,
+        height: Option<u16>,
+        #[serde(default)]
+        or_existing: bool,
+    }
+}
+
+read_with_spawn! {
+    NewWindowFields => NewWindowRequest {
+        session: String,
+        index: Option<u32>,
+        name: Option<String>,
+        #[serde(default)]
+        select: bool,
+    }
+}
+
+read_with_spawn! {
+    SplitFields => SplitRequest {
+        pane: String,
+        #[serde(default)]
+        horizontal: bool,
+        #[serde(default)]
+        before: bool,
+        #[serde(default)]
+        full: bool,
+        size: Option<String>,
+        #[serde(default)]
+        select: bool,
+    }
+}
+
+read_with_spawn! {
+    RespawnFields => RespawnRequest {
+        #[serde(default)]
+        kill: bool,
+    }
+}
+
 /// The request of `POST /v1/sessions`: creates a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(from = "NewSessionFields")]
 pub struct NewSessionRequest {
     /// The session's name; absent: tmux numbers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -341,10 +425,15 @@ pub struct SpawnRequest {
     /// variables that tmux's `update-environment` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller_env: Option<BTreeMap<String, String>>,
+    /// Start the shell with muxtap's shell integration, so that it marks its commands; absent: as the
+    /// setting `shell_integration` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell_integration: Option<bool>,
 }
 
 /// The request of `POST /v1/windows`: creates a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(from = "NewWindowFields")]
 pub struct NewWindowRequest {
     /// The session to create the window in.
     pub session: String,
@@ -365,6 +454,7 @@ pub struct NewWindowRequest {
 /// `POST /v1/panes`: splits a pane.
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(from = "SplitFields")]
 pub struct SplitRequest {
     /// The pane to split.
     pub pane: String,
@@ -421,6 +511,7 @@ pub struct PatchRequest {
 
 /// Options of a respawn, as for `tmux respawn-pane`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(from = "RespawnFields")]
 pub struct RespawnRequest {
     /// End the running program first (`-k`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -473,4 +564,6 @@ pub enum ToolSet {
     Devices,
     /// The tool `agent_session`.
     Sessions,
+    /// The tool `manage_tmux_sessions`.
+    ManageTmuxSessions,
 }

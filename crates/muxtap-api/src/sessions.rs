@@ -212,12 +212,17 @@ impl PromptAnswer {
 pub struct AgentQuestion {
     /// Its id in the session.
     pub id: String,
-    /// The agent's own description of what it wants to do.
+    /// The agent's own title for what it wants to do. A person is never shown the title alone.
     pub title: String,
+    /// Who asks, as muxtap knows it: the agent, its session, its process and its directory.
+    #[serde(default)]
+    pub asked_by: String,
     /// The kind of the tool (`edit`, `execute` …), if the agent reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The command or the input, shortened if long.
+    /// What will happen, as rows of `LABEL: TEXT`: the command, its directory, the URL, the paths, the
+    /// changes, and the rest of the input. Control characters are written as numbers; a text that is
+    /// too long lacks its middle, and says how much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The answers that it accepts.
@@ -229,7 +234,7 @@ pub struct AgentQuestion {
 impl AgentQuestion {
     /// Creates a question with these answers that is denied by default at this time.
     pub fn new(id: String, title: String, options: Vec<PermissionOption>, deadline_ms: u64) -> Self {
-        Self { id, title, kind: None, detail: None, options, deadline_ms }
+        Self { id, title, asked_by: String::new(), kind: None, detail: None, options, deadline_ms }
     }
 
     /// Returns the option that a plain yes or no selects: once before always.
@@ -360,7 +365,8 @@ pub enum AgentEvent {
         /// The selected option; absent if cancelled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         option: Option<String>,
-        /// The interface and the caller that answered; otherwise `deadline`, `interrupt` or `end`.
+        /// The interface and the caller that answered; otherwise `deadline`, `interrupt`, `end`, or
+        /// `agent` if the agent withdrew the question.
         by: String,
     },
     /// A terminal was created.

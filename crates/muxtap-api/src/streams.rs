@@ -137,7 +137,7 @@ impl StreamInput {
     /// Returns the input to type.
     pub fn into_request(self) -> InputRequest {
         let Self { keys, text, hex, paste, submit, .. } = self;
-        InputRequest { keys, text, hex, paste, submit }
+        InputRequest { keys, text, hex, paste, submit, run: None }
     }
 }
 

@@ -8,7 +8,7 @@
 //! - A3: at the deadline the asker removes the question and reads its answer in one step; so if a
 //!   human was shown `approved`, the question was approved.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use muxtap_base::nonce;
@@ -22,7 +22,10 @@ use super::{Confirm, Decision, Question, Request};
 
 use muxtap_api::{Error, ErrorCode, Result};
 
-use crate::store::{iso, now};
+use crate::{
+    consent::{PROMPT_CHARS, cut, title, visible},
+    store::{iso, now},
+};
 
 /// The error text if no terminal watches for questions.
 const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and no human watches for questions: let a human run \
@@ -35,9 +38,14 @@ pub struct OpenQuestion {
     pub id: String,
     /// The kind: a spawn of a `session` or a `window`, or an agent session's `permission`.
     pub kind: String,
-    /// The name of the session or window; for a permission, what the agent wants to do.
+    /// The name of the session or window; for a permission, the agent's own title. It is never shown
+    /// alone.
     pub name: String,
-    /// The prompt for Claude; for a permission, its detail.
+    /// Who asks, as muxtap knows it.
+    #[serde(default)]
+    pub asked_by: String,
+    /// The prompt for Claude; for a permission, what will happen (`detail` of the question) and what
+    /// yes and no mean.
     pub prompt: String,
     /// The working directory of Claude or of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,6 +75,7 @@ pub struct ApprovalList {
 
 /// A human's answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ApprovalAnswer {
     /// Yes or no.
     pub answer: Verdict,
@@ -224,6 +233,7 @@ impl Approvals {
     /// Asks a question. `until`: the time at which it lapses, ISO 8601.
     fn ask(&self, request: &Request, asker: Option<&Lineage>, until: String) -> AskedQuestion {
         let mut id = new_id();
+        let asked_by = asked_by(asker);
         let asker = asker.map(Lineage::asker);
         self.state.send_modify(|state| {
             while state.asked.iter().any(|(question, _)| question.id == id) {
@@ -232,8 +242,9 @@ impl Approvals {
             let question = OpenQuestion {
                 id: id.clone(),
                 kind: request.kind().into(),
-                name: request.name.clone(),
-                prompt: request.prompt.clone(),
+                name: title(&request.name),
+                asked_by: asked_by.clone(),
+                prompt: cut(&visible(&request.prompt), PROMPT_CHARS),
                 working_dir: request.directory.clone(),
                 session: request.session.clone(),
                 asked_at: now(),
@@ -245,6 +256,42 @@ impl Approvals {
         });
         AskedQuestion { approvals: self.clone(), id }
     }
+}
+
+/// Returns who asks, as the system knows it: a process and its program.
+pub(crate) fn asked_by(asker: Option<&Lineage>) -> String {
+    let process = asker.and_then(|asker| asker.asker().first().map(|process| process.pid));
+    process.map_or_else(|| "an unknown process".into(), process_shown)
+}
+
+/// Returns a process and its program, as the system knows them.
+pub fn process_shown(process: u32) -> String {
+    // A process chooses its own name, but neither the path of its program nor its parents.
+    let program = |process: u32| std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    let mut shown = match program(process) {
+        Some(program) => format!("process {process} ({})", title(&program.display().to_string())),
+        None => format!("process {process}"),
+    };
+    let mut child = process;
+    for _ in 0..PARENTS {
+        let Some(parent) = parent_of(child).filter(|parent| *parent > 1) else { break };
+        let Some(program) = program(parent) else { break };
+        let name = program.file_name().unwrap_or_default().display().to_string();
+        // Writing to a String cannot fail.
+        let _ = write!(shown, ", started by {} ({parent})", title(&name));
+        child = parent;
+    }
+    shown
+}
+
+/// The number of a process's ancestors that are shown.
+const PARENTS: usize = 3;
+
+/// Returns a process's parent, where the system knows it.
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The program's name, in parentheses, may contain anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Returns the error for an asker that answers its own question.

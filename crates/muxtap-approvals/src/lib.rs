@@ -1,6 +1,7 @@
 //! Asks a human before an agent acts, and records spawned sessions in a file ([`store`]).
 
 pub mod approvals;
+pub mod consent;
 mod environment;
 pub mod mattermost;
 pub mod store;

@@ -1,15 +1,8 @@
 //! Metrics, and their Prometheus form. Pane contents never appear in a metric.
 
-use std::{
-    sync::{
-        LazyLock, OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::LazyLock, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use muxtap_core::GapReason;
 
 macro_rules! metric {
@@ -17,6 +10,7 @@ macro_rules! metric {
         #[doc = $doc]
         pub static $name: LazyLock<$kind> = LazyLock::new(|| $make!($key));
     )*
+        #[cfg(feature = "exporter")]
         fn describe() {
             $(metric!(@describe $make $key $doc);)*
         }
@@ -57,8 +51,6 @@ metric! {
     CLIENTS: Gauge = gauge!("muxtap_control_clients");
 }
 
-static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
-
 /// Counts a gap by its reason.
 pub fn gap(reason: GapReason) {
     counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
@@ -84,19 +76,35 @@ pub fn capture(source: &'static str) {
     counter!("muxtap_captures_total", "source" => source).increment(1);
 }
 
-/// The number of histogram samples that are held individually before they are counted into buckets.
-/// The exporter by itself counts them only at a scrape.
-const SAMPLES: u32 = 1024;
-
 /// Records the time from the deciding output of a wait to its response.
 pub fn wait_latency(latency: Duration) {
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    WAIT_LATENCY.record(latency.as_secs_f64());
-    if TAKEN.fetch_add(1, Ordering::Relaxed) % SAMPLES == SAMPLES - 1
-        && let Some(handle) = HANDLE.get()
-    {
-        handle.run_upkeep();
-    }
+    record(&WAIT_LATENCY, latency);
+}
+
+/// Records the time from a tmux command to its reply. Of commands sent together, the first gives its
+/// name.
+pub fn tmux_command(name: &'static str, took: Duration) {
+    record(&histogram!("muxtap_tmux_command_seconds", "command" => name), took);
+}
+
+/// Records the time from an HTTP request to the begin of its response. `route` is the path's pattern,
+/// never the path: it bounds the number of series, and a path may name a pane.
+pub fn http_request(method: &'static str, route: String, status: u16, took: Duration) {
+    let class = match status {
+        100..=199 => "1xx",
+        200..=299 => "2xx",
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    };
+    let histogram = histogram!("muxtap_http_request_seconds", "method" => method, "route" => route, "status" => class);
+    record(&histogram, took);
+}
+
+fn record(histogram: &Histogram, took: Duration) {
+    histogram.record(took.as_secs_f64());
+    #[cfg(feature = "exporter")]
+    exporter::count_samples();
 }
 
 /// An attached control client: it is counted until this is dropped.
@@ -123,40 +131,184 @@ pub fn held_bytes(total: usize) {
     RING_BYTES.set(total as f64);
 }
 
-/// Starts counting. Before this call, and in programs without it, every metric is a no-op.
-pub fn install() {
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(
-            Matcher::Full("muxtap_wait_latency_seconds".into()),
-            &[0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0],
-        )
-        .map(PrometheusBuilder::build_recorder);
-    if let Ok(recorder) = recorder
-        && HANDLE.set(recorder.handle()).is_ok()
-        && metrics::set_global_recorder(recorder).is_ok()
-    {
-        describe();
-        for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN, &FLOODS, &SCREEN_DIFFERENCES] {
-            metric.increment(0);
-        }
-        WAITS_ACTIVE.set(0.0);
-        CLIENTS.set(0.0);
-        STREAMS.set(0.0);
-        for reason in GapReason::ALL {
-            counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(0);
-        }
-    }
+#[cfg(feature = "exporter")]
+pub use exporter::{install, render};
+
+/// Returns nothing: this build has no recorder.
+#[cfg(not(feature = "exporter"))]
+pub fn render() -> String {
+    String::new()
 }
 
-/// Returns the Prometheus text exposition of everything counted so far.
-pub fn render() -> String {
-    HANDLE
-        .get()
-        .map(|handle| {
+/// The recorder.
+#[cfg(feature = "exporter")]
+mod exporter {
+    use std::sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+    use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+    use muxtap_core::GapReason;
+
+    use super::{
+        CLIENTS, FLOODS, LINES_UNKNOWN, OUTPUT_BYTES, PROCESS_SPAWNS, SCREEN_DIFFERENCES, STREAMS, TMUX_COMMANDS,
+        WAITS_ACTIVE, describe,
+    };
+
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+
+    /// The number of histogram samples that are held individually before they are counted into
+    /// buckets. The exporter by itself counts them only at a scrape.
+    const SAMPLES: u32 = 1024;
+
+    /// Counts the held samples into buckets, if there are many.
+    pub(super) fn count_samples() {
+        static TAKEN: AtomicU32 = AtomicU32::new(0);
+        if TAKEN.fetch_add(1, Ordering::Relaxed) % SAMPLES == SAMPLES - 1
+            && let Some(handle) = HANDLE.get()
+        {
             handle.run_upkeep();
-            handle.render()
-        })
-        .unwrap_or_default()
+        }
+    }
+
+    /// The upper ends of the buckets of all histograms, in seconds. A reply takes microseconds; a
+    /// request to wait takes as long as its wait.
+    const BUCKETS: [f64; 16] = [
+        0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0,
+    ];
+
+    /// Starts counting. Before this call, and in programs without it, every metric is a no-op.
+    pub fn install() {
+        let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).map(PrometheusBuilder::build_recorder);
+        if let Ok(recorder) = recorder
+            && HANDLE.set(recorder.handle()).is_ok()
+            && metrics::set_global_recorder(recorder).is_ok()
+        {
+            describe();
+            describe_labeled();
+            for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN, &FLOODS, &SCREEN_DIFFERENCES]
+            {
+                metric.increment(0);
+            }
+            WAITS_ACTIVE.set(0.0);
+            CLIENTS.set(0.0);
+            STREAMS.set(0.0);
+            gauge!("muxtap_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+            for reason in GapReason::ALL {
+                counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(0);
+            }
+        }
+    }
+
+    /// Describes the metrics that have labels.
+    fn describe_labeled() {
+        describe_gauge!("muxtap_build_info", "1; the version is a label.");
+        describe_counter!("muxtap_gaps_total", "Gaps in the streams of panes, by their reason.");
+        describe_counter!(
+            "muxtap_http_refused_total",
+            "Requests over TCP rejected before they were parsed, by the reason."
+        );
+        describe_counter!("muxtap_screen_doubts_total", "Screens that had to be compared with tmux's, by the reason.");
+        describe_counter!("muxtap_marks_total", "Marks that shells and programs printed, by their kind.");
+        describe_counter!("muxtap_captures_total", "Captures, by their source.");
+        describe_histogram!("muxtap_tmux_command_seconds", "Seconds from a tmux command to its reply, by the command.");
+        describe_histogram!(
+            "muxtap_http_request_seconds",
+            "Seconds from an HTTP request to the begin of its response, by method, route and class of status."
+        );
+    }
+
+    /// Returns the Prometheus text exposition of everything counted so far.
+    pub fn render() -> String {
+        let Some(handle) = HANDLE.get() else { return String::new() };
+        handle.run_upkeep();
+        let mut text = handle.render();
+        process::append(&mut text);
+        text
+    }
+
+    /// The metrics of the process that every Prometheus client library has, by their usual names.
+    /// Only on Linux.
+    mod process {
+        use std::{fmt::Write as _, fs};
+
+        use rustix::{
+            param::{clock_ticks_per_second, page_size},
+            process::{Resource, getrlimit},
+        };
+
+        /// Appends the process's state from `/proc`. What cannot be read is left out.
+        pub(super) fn append(text: &mut String) {
+            let mut add = |name: &str, kind: &str, help: &str, value: f64| {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
+            };
+            if let Some(stat) = Stat::read() {
+                add("process_cpu_seconds_total", "counter", "CPU time of the process.", seconds(stat.cpu));
+                let resident = float(stat.resident_pages * page_size() as u64);
+                add("process_resident_memory_bytes", "gauge", "Memory of the process that is in RAM.", resident);
+                let virtual_bytes = float(stat.virtual_bytes);
+                add("process_virtual_memory_bytes", "gauge", "Virtual memory of the process.", virtual_bytes);
+                add("process_threads", "gauge", "Threads of the process.", float(stat.threads));
+                if let Some(booted) = booted() {
+                    let begun = float(booted) + seconds(stat.begun);
+                    add("process_start_time_seconds", "gauge", "Begin of the process, in seconds since 1970.", begun);
+                }
+            }
+            if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
+                // One of them reads the folder.
+                let open = float((descriptors.count() as u64).saturating_sub(1));
+                add("process_open_fds", "gauge", "Open file descriptors.", open);
+            }
+            if let Some(most) = getrlimit(Resource::Nofile).current {
+                add("process_max_fds", "gauge", "The most file descriptors that may be open.", float(most));
+            }
+        }
+
+        fn seconds(ticks: u64) -> f64 {
+            float(ticks) / float(clock_ticks_per_second().max(1))
+        }
+
+        #[allow(clippy::cast_precision_loss, reason = "a metric is a float, exact up to 2^53")]
+        fn float(value: u64) -> f64 {
+            value as f64
+        }
+
+        /// Fields of `/proc/self/stat`, by their numbers in `proc_pid_stat(5)`.
+        struct Stat {
+            /// Clock ticks in user and kernel mode.
+            cpu: u64,
+            threads: u64,
+            /// Clock ticks after the boot.
+            begun: u64,
+            virtual_bytes: u64,
+            resident_pages: u64,
+        }
+
+        impl Stat {
+            fn read() -> Option<Self> {
+                let text = fs::read_to_string("/proc/self/stat").ok()?;
+                // The program's name may have blanks and parentheses; the third field comes after it.
+                let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+                let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+                Some(Self {
+                    cpu: field(14)? + field(15)?,
+                    threads: field(20)?,
+                    begun: field(22)?,
+                    virtual_bytes: field(23)?,
+                    resident_pages: field(24)?,
+                })
+            }
+        }
+
+        /// Returns when the system was booted, in seconds since 1970.
+        fn booted() -> Option<u64> {
+            let text = fs::read_to_string("/proc/stat").ok()?;
+            text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+        }
+    }
 }
 
 #[cfg(test)]

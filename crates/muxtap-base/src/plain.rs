@@ -109,6 +109,21 @@ impl<W: Write> Write for Records<W> {
     }
 }
 
+/// A log writer for records in JSON: each stays the same JSON, escaped as by [`json`].
+pub struct JsonRecords<W>(pub W);
+
+impl<W: Write> Write for JsonRecords<W> {
+    /// Writes one record with its line end, as `tracing_subscriber` passes it.
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.0.write_all(json(&String::from_utf8_lossy(record)).as_bytes())?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +160,16 @@ mod tests {
         let mut log = Records(Vec::new());
         log.write_all("INFO path=/tmp/a\nINFO forged \u{1b}[2J\u{202e}\n".as_bytes()).unwrap();
         assert_eq!(String::from_utf8(log.0).unwrap(), "INFO path=/tmp/a\\nINFO forged \\u{1b}[2J\\u{202e}\n");
+    }
+
+    #[test]
+    fn a_log_record_in_json_stays_json() {
+        let value = serde_json::json!({ "message": format!("{HOSTILE}\u{1f600}") });
+        let mut log = JsonRecords(Vec::new());
+        log.write_all(format!("{value}\n").as_bytes()).unwrap();
+        let written = String::from_utf8(log.0).unwrap();
+        let line = written.strip_suffix('\n').unwrap();
+        assert!(!line.contains(controls) && line.contains(r"\u202e"), "{line:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(line).unwrap(), value);
     }
 }

@@ -1,5 +1,11 @@
 //! Shell words.
 
+/// Returns whether each character of a path is itself in every shell: ASCII letters, digits, `.`,
+/// `/`, `_` and `-`.
+pub fn is_plain_path(path: &str) -> bool {
+    path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte))
+}
+
 /// Quotes a word that sh, bash, zsh and fish read back unchanged.
 pub fn shell_word(word: &str) -> String {
     let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);

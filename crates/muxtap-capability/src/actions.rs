@@ -8,11 +8,16 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::{Action, CapabilityAnswer};
-use super::{Capability, CapabilitySettings, LastRead, MOST_HISTORY, answer::SEE_LIST, request::CapabilityRequest};
+use super::{
+    Capability, CapabilitySettings, LastRead, MOST_HISTORY,
+    answer::SEE_LIST,
+    places::{self, Places},
+    request::CapabilityRequest,
+};
 
 use muxtap_api::{
     CaptureRequest, Cursor, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest, PaneInfo, ReadRequest,
-    SessionInfo, SpawnRequest, SplitRequest, Tier, WindowInfo,
+    SessionInfo, Size, SpawnRequest, SplitRequest, Tier, WindowInfo,
 };
 use muxtap_core::{
     protocol::{
@@ -20,12 +25,19 @@ use muxtap_core::{
         ids::PaneId,
     },
     screen::Screen,
+    stream::width::columns,
 };
 
 /// The size of the session, which is shown on no terminal: large enough for several panes.
 const SIZE: (u16, u16) = (200, 50);
 /// The time limit for checking a directory.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Reports whether a directory can be entered.
+const DIRECTORY: &str = "if cd -- \"$1\" 2>/dev/null; then echo muxtap-yes; else echo muxtap-no; fi";
+/// Prints `muxtap-runs`, each process id, and the command line of its terminal's foreground.
+const RUNNING: &str = "for p; do read -r s 2>/dev/null </proc/$p/stat || continue; s=${s##*) }; f=$(set -- $s; echo $6); \
+                       [ $f = $p ] || printf 'muxtap-runs %s %s\\n' $p \"$(tr '\\0\\n' '  ' 2>/dev/null </proc/$f/cmdline)\"; \
+                       done";
 /// The option of a pane that stores its title, since programs change the title that tmux shows.
 const TITLE: &str = "@PANE_TITLE";
 const CWD: &str = "@PANE_CWD";
@@ -78,10 +90,17 @@ impl Call {
             return Ok(session);
         }
         drop(looking);
-        let making = self.capability.session_lock(&self.server, self.settings.session()).write_owned().await;
-        if let Some(session) = self.find_session().await? {
-            return Ok(session);
-        }
+        let lock = self.capability.session_lock(&self.server, self.settings.session());
+        let making = if let Ok(making) = lock.clone().try_write_owned() {
+            making
+        } else {
+            // Another caller may have created it.
+            let making = lock.write_owned().await;
+            if let Some(session) = self.find_session().await? {
+                return Ok(session);
+            }
+            making
+        };
         let (done, made) = tokio::sync::oneshot::channel();
         let call = self.clone();
         let end = self.server.engine().end();
@@ -172,42 +191,55 @@ impl Call {
     }
 
     async fn change(&self, commands: impl IntoIterator<Item = Command>) -> crate::Result<()> {
-        let line = CommandLine::of(commands);
-        let answer = self.server.link().write(None, Request::Plain(line)).await?;
-        answer.map(drop).map_err(|message| Error::new(ErrorCode::Conflict, format!("tmux: {message}")))
+        change(&self.server, commands).await
     }
 
-    /// Checks that a directory exists on this host. tmux would silently start in the home
-    /// directory; on other hosts only tmux could check.
+    /// Checks that a directory exists on the server's host: tmux would silently start in another
+    /// one.
     async fn check_directory(&self, cwd: &str) -> crate::Result<()> {
         self.server.engine().authorize(Tier::Create)?;
-        if self.server.host_name().is_some() {
-            return Ok(());
-        }
-        // The directory may be on a file system that hangs.
-        let path = PathBuf::from(cwd);
-        let look = tokio::task::spawn_blocking(move || path.is_dir());
-        match tokio::time::timeout(LOOK_LIMIT, look).await {
-            Ok(Ok(true)) => Ok(()),
-            Ok(_) => Err(Error::invalid(format!("No such directory: {cwd}"))),
-            Err(_) => Err(Error::unavailable(format!("{cwd}: the file system does not respond"))),
-        }
+        let exists = if self.server.is_local() {
+            // The directory may be on a file system that hangs.
+            let path = PathBuf::from(cwd);
+            let look = tokio::task::spawn_blocking(move || path.is_dir());
+            let late = |_| Error::unavailable(format!("{cwd}: the file system does not respond"));
+            tokio::time::timeout(LOOK_LIMIT, look).await.map_err(late)?.unwrap_or_default()
+        } else {
+            // A profile may print before it.
+            let said = self.server.script_there(DIRECTORY, &[cwd]).await?;
+            match said.split_whitespace().next_back() {
+                Some("muxtap-yes") => true,
+                Some("muxtap-no") => false,
+                _ => {
+                    return Err(Error::unavailable(format!("whether {cwd} exists is unknown: no shell there replied")));
+                }
+            }
+        };
+        if exists { Ok(()) } else { Err(Error::invalid(format!("No such directory: {cwd}"))) }
     }
 
     async fn init(&self, session: &SessionInfo) -> Answer {
-        let windows: Vec<WindowInfo> = self.windows(session).await?;
-        let panes = self.panes().await?;
+        let (places, windows) = (self.places().await?, self.windows(session).await?);
+        let panes = self.panes(&places).await?;
         let active = windows.iter().find(|window| window.active);
         let active = active.and_then(|window| panes.iter().find(|pane| pane.window_id == window.id && pane.active));
         let windows: Vec<_> = windows
             .iter()
-            .map(|window| json!({ "id": window.index, "name": window.name, "panes": window.panes }))
+            .filter_map(|window| Some((window, places.window(&window.id)?)))
+            .map(|(window, id)| json!({ "id": id, "name": window.name, "panes": window.panes }))
             .collect();
         Ok(CapabilityAnswer::done(json!({
             "session": session.name,
             "windows": windows,
-            "active_pane": active.map(place),
+            "active_pane": active.and_then(|pane| places.pane(pane.id)),
         })))
+    }
+
+    /// Returns the addresses of the session's windows and panes. Error: the session does not exist.
+    async fn places(&self) -> Result<Places, Refused> {
+        let session = self.settings.session();
+        let places = Places::of(&self.capability, &self.server, session).await?;
+        places.ok_or_else(|| Error::not_found(format!("the session {session} has ended")).into())
     }
 
     async fn windows(&self, session: &SessionInfo) -> Result<Vec<WindowInfo>, Refused> {
@@ -217,41 +249,38 @@ impl Call {
     }
 
     /// Returns the session's panes that have not ended.
-    async fn panes(&self) -> Result<Vec<PaneInfo>, Refused> {
+    async fn panes(&self, places: &Places) -> Result<Vec<PaneInfo>, Refused> {
         let mut panes = self.server.panes().await?;
-        panes.retain(|pane| pane.session == self.settings.session() && !pane.window_id.is_empty());
+        panes.retain(|pane| !pane.earlier_server && places.pane(pane.id).is_some());
         Ok(panes)
     }
 
-    /// Finds a pane by its index in the session (`W.P`); creates the session if it is missing.
+    /// Finds a pane by its address in the session (`W.P`); creates the session if it is missing.
     async fn pane_in_session(&self, written: &str) -> Result<Pane, Refused> {
         let looking = self.looking().await;
-        match self.find_pane(written).await {
-            Ok(Some(pane)) => return Ok(pane),
-            Ok(None) => {}
-            Err(error) if is_absent(&error) => {}
+        let places = match Places::of(&self.capability, &self.server, self.settings.session()).await {
+            Ok(places) => places,
+            Err(error) if is_absent(&error) => None,
             Err(error) => return Err(error.into()),
-        }
+        };
         drop(looking);
-        self.session().await?;
-        self.pane(written).await
+        let places = if let Some(places) = places {
+            places
+        } else {
+            self.session().await?;
+            self.places().await?
+        };
+        self.pane(&places, written).await
     }
 
-    /// Finds a pane by its index, `W.P`. Error: the pane does not exist.
-    async fn pane(&self, written: &str) -> Result<Pane, Refused> {
+    /// Finds a pane by its address, `W.P`. Error: the pane does not exist.
+    async fn pane(&self, places: &Places, written: &str) -> Result<Pane, Refused> {
         let missing = || CapabilityAnswer::refused(format!("Pane {written} not found"), SEE_LIST);
-        self.find_pane(written).await?.ok_or_else(missing)
-    }
-
-    async fn find_pane(&self, written: &str) -> crate::Result<Option<Pane>> {
-        let parts = written.split_once('.');
-        let parts = parts.and_then(|(window, pane)| Some((window.parse::<u32>().ok()?, pane.parse::<u32>().ok()?)));
-        let Some((window, pane)) = parts else { return Ok(None) };
-        let target = format!("={}:{window}.{pane}", self.settings.session());
-        match self.server.pane(target).await {
-            Ok(pane) => Ok(Some(pane)),
-            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) => Ok(None),
-            Err(error) => Err(error),
+        let id = places::parse(written).and_then(|place| places.pane_at(place)).ok_or_else(missing)?;
+        match self.server.pane(id).await {
+            Ok(pane) => Ok(pane),
+            Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) => Err(missing()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -274,39 +303,46 @@ impl Call {
             let request = ReadRequest { since: Some(last.cursor.to_string()), ..ReadRequest::default() };
             let answer = self.server.read(&pane.id().to_string(), &request).await?;
             let output = answer.text.unwrap_or_default();
-            let read = LastRead { cursor: answer.cursor, lines: last.lines + line_count(&output) };
-            (output, read, answer.more, answer.gap)
+            let continues = last.is_open && answer.gap.is_none() && !output.is_empty();
+            let lines = last.lines + line_count(&output) - u64::from(continues);
+            let is_open = if output.is_empty() { last.is_open } else { !output.ends_with('\n') };
+            (output, LastRead { cursor: answer.cursor, lines, is_open }, answer.more, answer.gap)
         } else {
-            let (text, cursor) = self.last_lines(&pane, (!all).then_some(lines)).await?;
+            let (text, cursor, is_open) = self.last_lines(&pane, (!all).then_some(lines)).await?;
             let (output, more) = if all { (text.as_str(), false) } else { last_lines(&text, lines) };
-            (output.to_owned(), LastRead { cursor, lines: line_count(output) }, more, None)
+            let is_open = is_open && !output.is_empty();
+            (output.to_owned(), LastRead { cursor, lines: line_count(output), is_open }, more, None)
         };
         *known = Some(read);
         drop(known);
+        let continues = last.is_some_and(|last| last.is_open) && gap.is_none();
+        let continues = continues && !output.is_empty() && !output.starts_with('\n');
         let output = trimmed(&output);
         let mut data = json!({
             "pane": written,
             "output": output,
-            "lines_captured": line_count(&output),
+            "lines_captured": line_count(output),
             "cursor_position": read.lines.to_string(),
             "has_more": more,
         });
-        if let (Some(gap), Some(data)) = (gap, data.as_object_mut()) {
-            data.insert("missing_before".into(), json!(gap.reason));
+        if let Some(data) = data.as_object_mut() {
+            let flags = [("first_line_continues", continues), ("last_line_open", read.is_open)];
+            data.extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| (name.into(), true.into())));
+            data.extend(gap.map(|gap| ("missing_before".into(), json!(gap.reason))));
         }
         Ok(CapabilityAnswer::done(data))
     }
 
     /// Returns more than `lines` of a pane's last lines, or all of them if there are not as many,
-    /// and the cursor at the end of its output.
-    async fn last_lines(&self, pane: &Pane, lines: Option<u32>) -> crate::Result<(String, Cursor)> {
+    /// the cursor at the end of its output, and whether the last line has no end yet.
+    async fn last_lines(&self, pane: &Pane, lines: Option<u32>) -> crate::Result<(String, Cursor, bool)> {
         // Wrapped lines are several rows: the number of rows is known only after joining.
         let mut rows = lines.map_or(MOST_HISTORY, |lines| lines.saturating_add(1).min(MOST_HISTORY));
         let mut before = None;
         loop {
             let start = if rows >= MOST_HISTORY { "-".to_owned() } else { format!("-{rows}") };
             let request = CaptureRequest { start: Some(start), join: true, ..CaptureRequest::default() };
-            let captured = self.server.capture(&pane.id().to_string(), &request).await?;
+            let (captured, place) = self.server.capture_with_place(&pane.id().to_string(), &request).await?;
             // Joined lines keep trailing blanks; on 3.2a also those of cells that were never
             // written (N61).
             let text = captured.text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
@@ -317,15 +353,18 @@ impl Call {
                 || history.is_some_and(|history| history <= rows)
                 || before.replace(all) == Some(all);
             if is_whole || lines.is_some_and(|lines| found > u64::from(lines)) {
-                return Ok((text.trim_end().to_owned(), captured.cursor));
+                let open = place.and_then(|place| open_line(&captured.text, captured.size, place));
+                return Ok((text.trim_end().to_owned() + open.unwrap_or_default(), captured.cursor, open.is_some()));
             }
             rows = rows.saturating_mul(2).min(MOST_HISTORY);
         }
     }
 
     async fn split(&self, window: u32, horizontal: bool, title: Option<String>, cwd: Option<String>) -> Answer {
-        let panes = self.panes().await?;
-        let active = panes.iter().find(|pane| pane.window_index == window && pane.active);
+        let places = self.places().await?;
+        let panes = self.panes(&places).await?;
+        let within: Vec<_> = places.window_at(window).into_iter().flat_map(|id| places.within(id)).collect();
+        let active = panes.iter().find(|pane| pane.active && within.contains(&pane.id));
         let active = active.ok_or_else(|| no_window(window))?;
         let cwd = cwd.unwrap_or_else(|| {
             if active.path.is_empty() { self.settings.cwd().to_owned() } else { active.path.clone() }
@@ -347,38 +386,68 @@ impl Call {
             made => made?,
         };
         self.keep(made.pane, &title, &cwd).await?;
-        let place = self.place_of(made.pane).await?;
+        let place = self.places().await?.pane(made.pane).ok_or_else(|| ended("pane"))?;
         Ok(CapabilityAnswer::done(json!({ "pane": place, "window": window, "title": title, "cwd": cwd })))
     }
 
-    async fn place_of(&self, id: PaneId) -> Result<String, Refused> {
-        let panes = self.panes().await?;
-        let made = panes.iter().find(|pane| pane.id == id);
-        made.map(place).ok_or_else(|| Error::internal("the pane ended immediately after its creation").into())
-    }
-
     async fn list(&self, session: &SessionInfo) -> Answer {
-        let windows = self.windows(session).await?;
-        let panes = self.panes().await?;
+        let (places, windows) = (self.places().await?, self.windows(session).await?);
+        let panes = self.panes(&places).await?;
         let titles = self.titles(session).await?;
-        let windows: Vec<Value> = windows
+        let running = self.running(&panes).await;
+        let item = |pane: &PaneInfo| {
+            let title = titles.get(&pane.id).filter(|title| !title.is_empty()).unwrap_or(&pane.title);
+            json!({
+                "id": places.pane(pane.id), "title": title, "cwd": pane.path, "active": pane.active,
+                "running": running.get(&pane.id).unwrap_or(&pane.command),
+            })
+        };
+        // In the order of their addresses.
+        let mut panes: Vec<_> = panes.iter().collect();
+        panes.sort_by_key(|pane| places.place(pane.id));
+        let mut windows: Vec<_> = windows
             .iter()
-            .map(|window| {
-                let panes: Vec<_> = panes
-                    .iter()
-                    .filter(|pane| pane.window_index == window.index)
-                    .map(|pane| {
-                        let title = titles.get(&pane.id).filter(|title| !title.is_empty()).unwrap_or(&pane.title);
-                        json!({
-                            "id": place(pane), "title": title, "cwd": pane.path, "active": pane.active,
-                            "running": pane.command,
-                        })
-                    })
-                    .collect();
-                json!({ "id": window.index, "name": window.name, "panes": panes })
+            .filter_map(|window| Some((places.window(&window.id)?, window, window.id.parse().ok()?)))
+            .collect();
+        windows.sort_by_key(|(address, ..)| *address);
+        let windows: Vec<Value> = windows
+            .into_iter()
+            .map(|(address, window, id)| {
+                let within: Vec<_> = places.within(id).collect();
+                let panes: Vec<_> =
+                    panes.iter().filter(|pane| within.contains(&pane.id)).map(|pane| item(pane)).collect();
+                json!({ "id": address, "name": window.name, "panes": panes })
             })
             .collect();
         Ok(CapabilityAnswer::done(json!({ "session": session.name, "windows": windows })))
+    }
+
+    /// Returns the command lines of the programs in the foreground of panes, except idle shells and
+    /// what cannot be read.
+    async fn running(&self, panes: &[PaneInfo]) -> BTreeMap<PaneId, String> {
+        if self.server.is_local() {
+            let mut lines = BTreeMap::new();
+            for pane in panes.iter().filter(|pane| !pane.dead) {
+                let args = self.server.foreground_args(pane.id).await.unwrap_or_default();
+                let line = match args.as_slice() {
+                    [] => continue,
+                    // A pipeline, among others.
+                    [shell, option, line] if shell == "/bin/sh" && option == "-c" => line.clone(),
+                    args => args.join(" "),
+                };
+                lines.insert(pane.id, line);
+            }
+            return lines;
+        }
+        let pids: Vec<String> = panes.iter().filter(|pane| !pane.dead).map(|pane| pane.pid.to_string()).collect();
+        let pids: Vec<&str> = pids.iter().map(String::as_str).collect();
+        let said = self.server.script_there(RUNNING, &pids).await.unwrap_or_default();
+        let lines = said.lines().filter_map(|line| line.strip_prefix("muxtap-runs ")?.split_once(' '));
+        let lines = lines.filter_map(|(pid, line)| {
+            let pane = panes.iter().find(|pane| !pane.dead && Ok(pane.pid) == pid.parse())?;
+            Some((pane.id, line.trim().to_owned()))
+        });
+        lines.filter(|(_, line)| !line.is_empty()).collect()
     }
 
     /// Returns the stored titles.
@@ -395,22 +464,23 @@ impl Call {
     }
 
     async fn kill_pane(&self, written: &str) -> Answer {
-        let pane = self.pane(written).await?;
-        if self.panes().await?.len() <= 1 {
+        let places = self.places().await?;
+        let pane = self.pane(&places, written).await?;
+        if places.pane_count() <= 1 {
             return Err(self.last(&format!("pane {written}")));
         }
         self.server.kill_pane(&pane.id().to_string()).await?;
         Ok(CapabilityAnswer::done(json!({ "killed": written, "type": "pane" })))
     }
 
-    async fn kill_window(&self, index: u32) -> Answer {
-        let panes = self.panes().await?;
-        let Some(pane) = panes.iter().find(|pane| pane.window_index == index) else { return Err(no_window(index)) };
-        if panes.iter().all(|other| other.window_index == index) {
-            return Err(self.last(&format!("window {index}")));
+    async fn kill_window(&self, address: u32) -> Answer {
+        let places = self.places().await?;
+        let window = places.window_at(address).ok_or_else(|| no_window(address))?;
+        if places.within(window).count() == places.pane_count() {
+            return Err(self.last(&format!("window {address}")));
         }
-        self.server.kill_window(&pane.window_id).await?;
-        Ok(CapabilityAnswer::done(json!({ "killed": index.to_string(), "type": "window" })))
+        self.server.kill_window(&window.to_string()).await?;
+        Ok(CapabilityAnswer::done(json!({ "killed": address.to_string(), "type": "window" })))
     }
 
     fn last(&self, what: &str) -> Refused {
@@ -424,20 +494,28 @@ impl Call {
         self.check_directory(&cwd).await?;
         let title = name.clone().unwrap_or_else(|| "New window".into());
         let pane = self.make_window(&session.id, name.as_deref(), &cwd, &title).await?;
-        let panes = self.panes().await?;
-        let made = panes.iter().find(|made| made.id == pane);
-        let made = made.ok_or_else(|| Error::internal("the window ended immediately after its creation"))?;
-        Ok(CapabilityAnswer::done(json!({ "window": made.window_index, "name": made.window, "pane": place(made) })))
+        let places = self.places().await?;
+        let panes = self.panes(&places).await?;
+        let made = panes.iter().find(|made| made.id == pane).ok_or_else(|| ended("window"))?;
+        let window = places.window(&made.window_id);
+        let place = places.pane(pane);
+        Ok(CapabilityAnswer::done(json!({ "window": window, "name": made.window, "pane": place })))
     }
+}
+
+/// Runs commands that change something.
+pub(super) async fn change(server: &Server, commands: impl IntoIterator<Item = Command>) -> crate::Result<()> {
+    let line = CommandLine::of(commands);
+    let answer = server.link().write(None, Request::Plain(line)).await?;
+    answer.map(drop).map_err(|message| Error::new(ErrorCode::Conflict, format!("tmux: {message}")))
+}
+
+fn ended(what: &str) -> Error {
+    Error::internal(format!("the {what} ended immediately after its creation"))
 }
 
 fn no_window(index: u32) -> Refused {
     CapabilityAnswer::refused(format!("Window {index} not found"), SEE_LIST)
-}
-
-/// Returns a pane's index in the session, `W.P`.
-fn place(pane: &PaneInfo) -> String {
-    format!("{}.{}", pane.window_index, pane.index)
 }
 
 fn spawn(cwd: &str, title: &str) -> SpawnRequest {
@@ -459,6 +537,25 @@ fn line_count(text: &str) -> u64 {
     text.lines().count() as u64
 }
 
+/// Returns the blanks at the end of the last line of a capture, if the cursor is behind it in its
+/// row. `None`: the line has an end.
+fn open_line(text: &str, size: Size, (row, column): (u16, u16)) -> Option<&str> {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    // Rows below the last line.
+    let rows = text.rsplit('\n').take_while(|row| row.trim().is_empty()).count();
+    let last = text.rsplit('\n').nth(rows)?;
+    if column == 0 || usize::from(row) + rows + 1 != usize::from(size.height) {
+        return None;
+    }
+    let printed = last.trim_end();
+    // Cells that were never written are not printed.
+    let width = usize::from(size.width).max(1);
+    let printed_columns: usize = printed.chars().map(columns).sum();
+    let blanks = usize::from(column).saturating_sub(printed_columns % width);
+    let blanks = last.get(printed.len()..).unwrap_or_default().get(..blanks);
+    Some(blanks.or_else(|| last.get(printed.len()..)).unwrap_or_default())
+}
+
 /// Returns the last lines of a text, and whether it has more.
 fn last_lines(text: &str, lines: u32) -> (&str, bool) {
     let skipped = (text.lines().count() as u64).saturating_sub(u64::from(lines));
@@ -472,9 +569,12 @@ fn last_lines(text: &str, lines: u32) -> (&str, bool) {
     (rest, true)
 }
 
-/// Returns a text without leading and trailing blank lines and without trailing blanks.
-fn trimmed(text: &str) -> String {
-    text.trim_end().trim_start_matches(['\n', '\r']).to_owned()
+/// Returns a text without leading and trailing blank lines and without trailing blanks, except those
+/// of a last line that has no end: its continuation follows them.
+fn trimmed(text: &str) -> &str {
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    let text = if last.is_empty() { text.trim_end() } else { text };
+    text.trim_start_matches(['\n', '\r'])
 }
 
 #[cfg(test)]
@@ -490,7 +590,20 @@ mod tests {
     }
 
     #[test]
+    fn a_last_line_is_open_where_the_cursor_is() {
+        let size = Size { width: 10, height: 4 };
+        assert_eq!(open_line("a\nAge: \n\n\n", size, (1, 5)), Some(" "));
+        assert_eq!(open_line("a\nAge:      \n\n\n", size, (1, 5)), Some(" "), "padded, as by 3.2a");
+        assert_eq!(open_line("a\n日本>    \n\n\n", size, (1, 6)), Some(" "), "wide characters");
+        assert_eq!(open_line("a\nb\n\n\n", size, (2, 0)), None);
+        assert_eq!(open_line("a\nb\n\n\n", size, (0, 1)), None, "the cursor is elsewhere");
+        assert_eq!(open_line("a\nb\nc\n0123456789 12 \n", size, (3, 4)), Some(" "));
+        assert_eq!(open_line("\n\n\n\n", size, (0, 3)), None);
+    }
+
+    #[test]
     fn a_text_is_trimmed_but_for_its_first_lines_indent() {
         assert_eq!(trimmed("\n\n  a\n b  \n\n"), "  a\n b");
+        assert_eq!(trimmed("\na \nAge: "), "a \nAge: ", "its last line goes on");
     }
 }

@@ -6,7 +6,9 @@
 
 mod actions;
 mod answer;
+mod places;
 mod request;
+mod tags;
 
 use std::{
     collections::HashMap,
@@ -22,7 +24,8 @@ use tokio::sync::RwLock;
 use utoipa::{IntoParams, ToSchema};
 
 pub use answer::CapabilityAnswer;
-pub use request::{Action, CapabilityRequest, parse_line};
+pub use request::{Action, CapabilityRequest, parse_text};
+pub use tags::{Fields, Requests};
 
 /// The default container.
 pub const DEFAULT_CONTAINER: &str = "coachartie-sandbox";
@@ -78,11 +81,15 @@ pub struct Capability {
     /// it locks it for reading, so no caller sees a half-created session. A hanging server delays
     /// only its own callers.
     making: Arc<Mutex<HashMap<(PathBuf, String), SessionLock>>>,
+    /// Locks of the addresses in sessions, held while new ones are assigned.
+    placing: Arc<Mutex<HashMap<(PathBuf, String), PlaceLock>>>,
     reads: Arc<Mutex<Reads>>,
 }
 
 /// The lock of a session.
 type SessionLock = Arc<RwLock<()>>;
+/// The lock of a session's addresses.
+type PlaceLock = Arc<tokio::sync::Mutex<()>>;
 
 /// The last reads of panes, by server and pane.
 #[derive(Debug, Default)]
@@ -101,6 +108,8 @@ struct LastRead {
     cursor: Cursor,
     /// The number of lines returned so far.
     lines: u64,
+    /// Whether the output returned last ended within a line.
+    is_open: bool,
 }
 
 impl Capability {
@@ -127,10 +136,12 @@ impl Capability {
 
     /// Returns the lock of a session.
     fn session_lock(&self, server: &Server, session: &str) -> SessionLock {
-        let mut locks = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        // Removes locks without a holder.
-        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-        locks.entry((server.socket().to_owned(), session.to_owned())).or_default().clone()
+        lock_of(&self.making, server, session)
+    }
+
+    /// Returns the lock of a session's addresses.
+    fn place_lock(&self, server: &Server, session: &str) -> PlaceLock {
+        lock_of(&self.placing, server, session)
     }
 
     /// Returns the last read of a pane.
@@ -138,6 +149,13 @@ impl Capability {
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         reads.of((server.socket().to_owned(), pane))
     }
+}
+
+fn lock_of<T: Default>(locks: &Mutex<HashMap<(PathBuf, String), Arc<T>>>, server: &Server, session: &str) -> Arc<T> {
+    let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+    // Removes locks without a holder.
+    locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+    locks.entry((server.socket().to_owned(), session.to_owned())).or_default().clone()
 }
 
 impl Reads {
@@ -201,7 +219,7 @@ mod tests {
         let pane = |number: usize| (PathBuf::from("/s"), PaneId(u32::try_from(number).unwrap()));
         let cursor = Cursor { epoch: muxtap_api::Epoch::default(), pane: PaneId(0), offset: 7 };
         for number in 0..REMEMBERED_READS {
-            *reads.of(pane(number)).try_lock().unwrap() = Some(LastRead { cursor, lines: 1 });
+            *reads.of(pane(number)).try_lock().unwrap() = Some(LastRead { cursor, lines: 1, is_open: false });
         }
         let is_known = |reads: &mut Reads, number| reads.of(pane(number)).try_lock().unwrap().is_some();
         assert!(is_known(&mut reads, 0));

@@ -3,7 +3,7 @@
 use muxtap_api::Tier;
 use serde_json::{Map, Value};
 
-use super::answer::CapabilityAnswer;
+use super::{answer::CapabilityAnswer, tags};
 
 /// A validated request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,29 +69,34 @@ const DEFAULT_LINES: u32 = 100;
 /// The actions, as an error lists them.
 const ACTIONS: &str = "init, send, read, split, list, kill, window";
 
+/// The parameters of all actions. Each action ignores those of others that change no place.
+const PARAMETERS: [&str; 13] = [
+    "name",
+    "action",
+    "pane",
+    "command",
+    "clear",
+    "lines",
+    "all",
+    "since",
+    "window",
+    "direction",
+    "title",
+    "cwd",
+    "window_name",
+];
+
 type Refused = CapabilityAnswer;
 
-fn refused(error: impl Into<String>, suggestion: impl Into<String>) -> Refused {
+pub(super) fn refused(error: impl Into<String>, suggestion: impl Into<String>) -> Refused {
     CapabilityAnswer::refused(error, suggestion)
 }
 
-/// Parses a request from a line: a JSON object, or a tag `<capability name="tmux" …/>`. Error: the
-/// response that rejects it.
-pub fn parse_line(line: &str) -> Result<CapabilityRequest, CapabilityAnswer> {
-    let line = line.trim();
-    let fields = if line.starts_with('<') {
-        attributes(line)
-    } else {
-        match serde_json::from_str(line) {
-            Ok(Value::Object(fields)) => Ok(fields),
-            Ok(_) => Err(refused("The request is not a JSON object", FORMS)),
-            Err(error) => Err(refused(format!("The request is not valid JSON: {error}"), FORMS)),
-        }
-    };
-    fields.and_then(|fields| CapabilityRequest::read(&fields))
+/// Parses a request from a text: a JSON object, or a tag `<capability name="tmux" …/>`, with
+/// comments. Error: the response that rejects it.
+pub fn parse_text(text: &str) -> Result<CapabilityRequest, CapabilityAnswer> {
+    tags::one(text).and_then(|fields| CapabilityRequest::read(&fields))
 }
-
-const FORMS: &str = r#"Send {"action":"list"} or <capability name="tmux" action="list" />"#;
 
 impl CapabilityRequest {
     /// Parses a request from its fields; numbers and booleans may be strings.
@@ -111,15 +116,15 @@ impl CapabilityRequest {
 
     fn read(fields: &Map<String, Value>) -> Result<Self, Refused> {
         let fields = Fields(fields);
-        if let Some(name) = fields.text("name")?.filter(|_| fields.0.get("action").is_some())
-            && fields.text("action")?.as_deref() != Some("window")
-            && name != "tmux"
-        {
-            return Err(refused(format!("Unknown capability: {name}"), "Use name='tmux'"));
-        }
         let Some(action) = fields.text("action")? else {
             return Err(missing("action", &format!("Use one of {ACTIONS}")));
         };
+        // For the action `window`, a single `name` is the window's.
+        let is_of_window = action == "window" && !fields.0.contains_key("window_name");
+        if let Some(name) = fields.text("name")?.filter(|name| !is_of_window && name != "tmux") {
+            return Err(refused(format!("Unknown capability: {name}"), "Use name='tmux'"));
+        }
+        fields.check_names(&action)?;
         let pane = || Ok::<_, Refused>(fields.text("pane")?.unwrap_or_else(|| DEFAULT_PANE.into()));
         let action = match action.as_str() {
             "init" => Action::Init,
@@ -180,6 +185,28 @@ fn missing(name: &str, suggestion: &str) -> Refused {
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl Fields<'_> {
+    /// Rejects a parameter that no action has, and a place that this action would not act on.
+    fn check_names(&self, action: &str) -> Result<(), Refused> {
+        let given = self.0.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str());
+        let elsewhere = match action {
+            "send" | "read" => "window",
+            "split" => "pane",
+            _ => "",
+        };
+        for name in given {
+            if !PARAMETERS.contains(&name) {
+                let known = PARAMETERS.join(", ");
+                return Err(refused(format!("Unknown parameter \"{name}\""), format!("Use some of {known}")));
+            }
+            if name == elsewhere {
+                let place = if name == "pane" { "window='0'" } else { "pane='0.0'" };
+                let why = format!("The action {action} has no parameter \"{name}\"");
+                return Err(refused(why, format!("Name its place by {place}")));
+            }
+        }
+        Ok(())
+    }
+
     fn text(&self, name: &str) -> Result<Option<String>, Refused> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -210,76 +237,16 @@ fn invalid(name: &str, value: &Value, wanted: &str) -> Refused {
     refused(format!("Invalid parameter \"{name}\": {value}"), format!("Give {wanted}"))
 }
 
-/// Parses the attributes of a tag.
-fn attributes(tag: &str) -> Result<Map<String, Value>, Refused> {
-    let broken = |what: &str| refused(format!("Invalid tag: {what}"), FORMS);
-    let rest = tag.strip_prefix("<capability").ok_or_else(|| broken("expected <capability …/>"))?;
-    let rest = rest.trim_end();
-    let inner =
-        rest.strip_suffix("/>").or_else(|| rest.strip_suffix("></capability>")).or_else(|| rest.strip_suffix('>'));
-    let mut rest = inner.ok_or_else(|| broken("expected /> at the end"))?;
-    let mut fields = Map::new();
-    loop {
-        let trimmed = rest.trim_start();
-        if trimmed.is_empty() {
-            return Ok(fields);
-        }
-        if trimmed.len() == rest.len() {
-            return Err(broken("a space is missing between attributes"));
-        }
-        let (name, value) = trimmed.split_once('=').ok_or_else(|| broken("an attribute has no value"))?;
-        let value = value.trim_start();
-        let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
-        let quote = quote.ok_or_else(|| broken("a value is not in quotes"))?;
-        let (value, after) =
-            value.get(1..).and_then(|value| value.split_once(quote)).ok_or_else(|| broken("a quote is not closed"))?;
-        let name = name.trim_end();
-        let value = unescaped(value).ok_or_else(|| broken("unknown escape sequence"))?;
-        // The action `window` of the original contract has a second `name`: the window's.
-        let name = if name == "name" && fields.contains_key("name") { "window_name" } else { name };
-        fields.insert(name.to_owned(), value.into());
-        rest = after;
-    }
-}
-
-/// Decodes XML's escapes. `None`: an escape is unknown.
-fn unescaped(text: &str) -> Option<String> {
-    let mut decoded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, escape)) = rest.split_once('&') {
-        decoded.push_str(before);
-        let (name, after) = escape.split_once(';')?;
-        decoded.push(match name {
-            "amp" => '&',
-            "lt" => '<',
-            "gt" => '>',
-            "quot" => '"',
-            "apos" => '\'',
-            _ => {
-                let number = name.strip_prefix('#')?;
-                let code = match number.strip_prefix(['x', 'X']) {
-                    Some(hex) => u32::from_str_radix(hex, 16).ok()?,
-                    None => number.parse().ok()?,
-                };
-                char::from_u32(code)?
-            }
-        });
-        rest = after;
-    }
-    decoded.push_str(rest);
-    Some(decoded)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn action(line: &str) -> Action {
-        parse_line(line).unwrap_or_else(|refused| panic!("{line}: {refused:?}")).action
+        parse_text(line).unwrap_or_else(|refused| panic!("{line}: {refused:?}")).action
     }
 
     fn error(line: &str) -> (String, String) {
-        let refused = parse_line(line).unwrap_err();
+        let refused = parse_text(line).unwrap_err();
         assert!(!refused.success && refused.data.is_none());
         (refused.error.unwrap(), refused.suggestion.unwrap())
     }
@@ -336,7 +303,11 @@ mod tests {
             (r#"<capability name="shell" action="list"/>"#, "Unknown capability: shell"),
             (r#"<capability name="tmux" action="list""#, "expected />"),
             (r#"<capability name="tmux" action=list/>"#, "quotes"),
-            (r#"<capability name="tmux" action="send" command="&nope;"/>"#, "escape"),
+            (r#"<capability name="shell" action="window" name="w"/>"#, "Unknown capability: shell"),
+            (r#"{"action":"kill","pan":"0.1","window":1}"#, "Unknown parameter \"pan\""),
+            (r#"{"action":"split","direction":"vertical","pane":"0.1"}"#, "no parameter \"pane\""),
+            (r#"{"action":"send","command":"x","window":1}"#, "no parameter \"window\""),
+            (r#"<capability action="kill" pane="0.1"/><capability action="list"/>"#, "more than one request"),
             ("<other/>", "expected <capability"),
         ] {
             assert!(error(line).0.contains(says), "{line}: {:?}", error(line));

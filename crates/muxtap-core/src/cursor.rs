@@ -11,7 +11,7 @@ use utoipa::{
 use crate::{Error, Result, duration, protocol::ids::PaneId};
 
 /// The tmux server run and muxtap run to which offsets belong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Epoch {
     /// Distinguishes runs of tmux servers.
     pub server: u64,

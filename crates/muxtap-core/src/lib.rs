@@ -13,6 +13,8 @@ mod gap;
 pub mod marks;
 pub mod protocol;
 pub mod screen;
+#[doc(hidden)]
+pub mod stored;
 pub mod stream;
 #[doc(hidden)]
 pub mod token;

@@ -31,15 +31,17 @@ pub(crate) fn feed(
         let rest = bytes.get(at..).unwrap_or_default();
         // Any piece would be correct. These pieces are few, and short where both are soon at rest
         // again.
+        let is_string = decoder.state().string_start().is_some();
         let length = match rest.first() {
-            Some(0x20..) if decoder.state().string_start().is_some() || screen.open_string().is_some() => {
-                string_len(rest)
-            }
+            Some(0x20..) if is_string || screen.open_string().is_some() => string_len(rest),
             Some(0x80..) => text_len(rest).0,
             Some(_) => 1,
             None => return,
         };
         let piece = rest.get(..length).unwrap_or(rest);
+        if is_string {
+            sink.line(screen.cursor_line());
+        }
         decoder.feed(offset + at as u64, piece, sink);
         screen.feed(piece);
         at += piece.len();

@@ -10,10 +10,7 @@ use muxtap_api::{Error, ErrorCode, Result};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::workspace::{Command, ContentRef};
-
-/// The maximum number of attempts of a request whose workspace changes meanwhile.
-const TRIES: usize = 5;
+use super::workspace::{Command, ContentRef, KEY_BYTES, finalize_key};
 
 /// An owner's response to a change.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +27,8 @@ pub struct Changed {
 
 /// The owner of a workspace, local or remote.
 pub trait Owner {
-    /// Requests a change to the workspace at this revision; without one, at its current revision.
+    /// Requests a change to the workspace at this revision; without one, at its current revision,
+    /// whatever others change meanwhile.
     fn ask(
         &mut self,
         command: Command,
@@ -82,15 +80,17 @@ pub async fn make_terminal(
     expected_revision: Option<u64>,
     key: &str,
 ) -> Result<Made> {
-    let reserved = owner.ask(reserve, expected_revision, Some(key.to_owned())).await?;
+    let first = reserve_key(key);
+    let reserved = owner.ask(reserve, expected_revision, Some(first.clone())).await?;
     let pane = id_of(reserved.pane.as_ref());
     let pane = pane.ok_or_else(|| inconsistent("the owner reserved no pane", &json!({})))?;
     let selector = format!("pane:{pane}");
+    // The pane is the caller's alone from here on: other changes to the workspace are no conflict.
     let terminal = match terminals.make().await {
         Ok(terminal) => terminal,
         Err(not_made) => {
             let release = Command::Release { pane: selector };
-            let released = insist(owner, release, reserved.applied_revision, &derived(key, "release")).await;
+            let released = owner.ask(release, None, Some(derived(key, "release"))).await;
             return Err(match (not_made, released) {
                 (NotMade::Refused(error), Ok(_)) => error.at_stage("engine"),
                 (NotMade::Refused(error), Err(second)) => inconsistent(
@@ -104,10 +104,15 @@ pub async fn make_terminal(
         }
     };
     let finalize = Command::Finalize { pane: selector, content_ref: ContentRef::TerminalId(terminal.clone()) };
-    match insist(owner, finalize, reserved.applied_revision, &derived(key, "finalize")).await {
+    match owner.ask(finalize, None, Some(finalize_key(&first))).await {
         Ok(changed) => Ok(Made { changed, terminal }),
         Err(error) => Err(left(&terminal, &pane, &error)),
     }
+}
+
+/// Returns the key of the reservation for a request with this key: the key that finalizes it is longer.
+pub fn reserve_key(key: &str) -> String {
+    if finalize_key(key).len() > KEY_BYTES { derived(key, "reserve") } else { key.to_owned() }
 }
 
 /// Returns the error for a terminal that lives without a pane.
@@ -156,27 +161,6 @@ fn release_of(pane: &str) -> String {
 /// Returns the key of a later step. Its length does not depend on the first step's key.
 pub fn derived(key: &str, step: &str) -> String {
     format!("{step}_{}", URL_SAFE_NO_PAD.encode(Sha256::digest(key.as_bytes())))
-}
-
-/// Requests a change to a pane that belongs to the caller alone.
-///
-/// Other changes to the workspace are no conflict here: the request is repeated with the current
-/// revision.
-pub async fn insist(owner: &mut impl Owner, command: Command, revision: u64, key: &str) -> Result<Changed> {
-    let mut expected = revision;
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let error = match owner.ask(command.clone(), Some(expected), Some(key.to_owned())).await {
-            Err(error) if error.code == ErrorCode::RevisionConflict && tries < TRIES => error,
-            answer => return answer,
-        };
-        let current = error.details.as_ref().and_then(|details| details.get("currentRevision")?.as_u64());
-        match current {
-            Some(current) => expected = current,
-            None => return Err(error),
-        }
-    }
 }
 
 /// Returns an entity's id.
@@ -247,7 +231,8 @@ mod tests {
     }
 
     fn split() -> Command {
-        Command::Reserve { target: Some("pane:p2".into()), tab: None, direction: None, title: None }
+        let target = Some("pane:p2".into());
+        Command::Reserve { target, tab: None, direction: None, title: None, shell: None, cwd: None }
     }
 
     async fn made(owner: &mut Injured, engine: &mut Engine) -> Result<Made> {
@@ -301,8 +286,8 @@ mod tests {
             (made.terminal.as_str(), &made.changed.pane.unwrap()["contentRef"]),
             ("%7", &json!({"terminalId": "%7"}))
         );
-        // The owner's person changed something meanwhile: the request is repeated.
-        assert_eq!(owner.asked, ["reserve", "finalize", "finalize"]);
+        // The owner's person changed something meanwhile, which is no conflict.
+        assert_eq!(owner.asked, ["reserve", "finalize"]);
         assert_eq!(owner.workspace.layout().panes.len(), 2);
     }
 
@@ -321,7 +306,7 @@ mod tests {
         let error = made(&mut owner, &mut engine).await.unwrap_err();
         assert_eq!((error.code, error.stage.as_deref()), (ErrorCode::TmuxUnavailable, Some("engine")));
         assert_eq!(owner.workspace.layout().panes.len(), 1);
-        assert_eq!(owner.asked, ["reserve", "release", "release"]);
+        assert_eq!(owner.asked, ["reserve", "release"]);
     }
 
     #[tokio::test]

@@ -49,6 +49,17 @@ pub struct Identity {
     pub allowed: Vec<String>,
 }
 
+/// The tokens of a login, and the daemon that they are for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Login {
+    /// The address of a daemon on another machine; `None`: the user's own daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The tokens.
+    #[serde(flatten)]
+    pub session: DeviceSession,
+}
+
 /// The folder of a command line's files.
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -69,6 +80,10 @@ pub struct Opened {
 /// The lock of the tokens, released when this value is dropped.
 #[derive(Debug)]
 pub struct AuthLock(#[expect(dead_code, reason = "dropping it unlocks")] File);
+
+/// The turn of a command among those that change another device's workspace, until it is dropped.
+#[derive(Debug)]
+pub struct Turn(#[expect(dead_code, reason = "dropping it unlocks")] File);
 
 impl Home {
     /// Uses this folder, which is created when it is needed.
@@ -124,13 +139,13 @@ impl Home {
     }
 
     /// Returns the tokens. `None`: not logged in.
-    pub fn auth(&self) -> Result<Option<DeviceSession>> {
+    pub fn auth(&self) -> Result<Option<Login>> {
         read_json(&self.auth_file(), SMALL_BYTES)
     }
 
     /// Writes the tokens.
-    pub fn set_auth(&self, session: &DeviceSession) -> Result<()> {
-        write_json(&self.auth_file(), session, Existing::Replace)
+    pub fn set_auth(&self, login: &Login) -> Result<()> {
+        write_json(&self.auth_file(), login, Existing::Replace)
     }
 
     /// Removes the tokens.
@@ -184,6 +199,12 @@ impl Home {
     /// twice ends its family.
     pub fn lock_auth(&self) -> Result<AuthLock> {
         self.lock_file("cli-auth.lock").map(AuthLock)
+    }
+
+    /// Waits for this user's other commands that change the workspace of another device, at most as
+    /// long as for a lock; then the command takes its chance.
+    pub fn take_turn(&self, device_id: &str) -> Option<Turn> {
+        self.lock_file(&format!("turn-{device_id}.lock")).ok().map(Turn)
     }
 
     /// Locks the folder's files against other commands until the file is dropped.
@@ -365,7 +386,7 @@ mod tests {
             "deviceId": id, "token": "t", "refreshToken": "r", "expiresAt": 1, "scopes": ["layout-write"]
         }))
         .unwrap();
-        home.set_auth(&session).unwrap();
+        home.set_auth(&Login { url: None, session }).unwrap();
         let mode = |name: &str| fs::metadata(home.dir.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!(
             ["cli-device.json", "cli-workspace.json", "cli-auth.json", "."].map(mode),

@@ -131,7 +131,10 @@ pub fn welcome(ttl: Duration, heartbeat: Duration, devices: &[DeviceInfo]) -> Ar
 }
 
 /// Writes a request for its owner, which responds with this id.
-pub fn request(request: &RpcRequest, id: &str, caller_label: &str) -> Arc<str> {
+///
+/// `caller_label`: what the calling device calls itself; `caller_program`: the caller, as the daemon
+/// knows it.
+pub fn request(request: &RpcRequest, id: &str, caller_label: &str, caller_program: &str) -> Arc<str> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Message<'a> {
@@ -139,6 +142,7 @@ pub fn request(request: &RpcRequest, id: &str, caller_label: &str) -> Arc<str> {
         request_id: &'a str,
         caller_device_id: &'a str,
         caller_label: &'a str,
+        caller_program: &'a str,
         target_device_id: &'a str,
         command: &'a str,
         args: &'a Value,
@@ -154,6 +158,7 @@ pub fn request(request: &RpcRequest, id: &str, caller_label: &str) -> Arc<str> {
         request_id: id,
         caller_device_id: &request.caller_device_id,
         caller_label,
+        caller_program,
         target_device_id: &request.target_device_id,
         command: &request.command,
         args: &request.args,

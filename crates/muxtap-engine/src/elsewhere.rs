@@ -107,6 +107,41 @@ impl Engine {
         self.shared.transports.add(transport)
     }
 
+    /// Forgets a host that was added while the engine runs, and leaves its servers. They stay as they
+    /// are.
+    ///
+    /// Errors: `NOT_FOUND` for an unknown host; `CONFLICT` for a configured one, and while a request, a
+    /// wait or a stream uses one of its servers.
+    pub async fn forget_host(&self, name: &str) -> Result<()> {
+        if self.is_configured(name) {
+            let message = format!("host {name} is configured: remove [host.{name}] from config.toml");
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        let left = {
+            let (mut hosts, mut transports) = (self.hosts(), self.shared.transports.lock());
+            if !transports.contains_key(name) {
+                return Err(Error::not_found(format!("no host {name}; `muxtap hosts` lists the hosts")));
+            }
+            let sockets: Vec<_> = hosts.keys().filter(|socket| is_on(socket, name)).cloned().collect();
+            if hosts.values().any(|host| is_on(host.socket(), name) && Arc::strong_count(host) > 1) {
+                let message = format!("host {name} is in use: end the waits and streams that use its panes first");
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
+            transports.remove(name);
+            sockets.iter().filter_map(|socket| hosts.remove(socket)).collect::<Vec<_>>()
+        };
+        for host in left {
+            host.release_panes().await;
+            host.cancel().cancel();
+        }
+        Ok(())
+    }
+
+    /// Returns whether the host was there when the engine was created.
+    fn is_configured(&self, name: &str) -> bool {
+        self.shared.options.transports.iter().any(|transport| transport.name() == name)
+    }
+
     /// Returns the program that connects to the server with this address.
     pub(super) fn program_for(&self, address: Address<'_>) -> Result<Program> {
         let options = &self.shared.options;
@@ -190,6 +225,23 @@ impl Engine {
         Err(Error::new(ErrorCode::Conflict, message))
     }
 
+    /// Adds to the error that tmux does not respond that its server is on another host: the link or the
+    /// container may be the cause.
+    pub fn explained_of(&self, host: &str, mut error: Error) -> Error {
+        let is_named = error.details.as_ref().is_some_and(|details| details.get("host").is_some());
+        if muxtap_tmux::is_unanswered(&error)
+            && !is_named
+            && let Some(transport) = self.shared.transports.get(host)
+        {
+            let prefix = transport.prefix();
+            error.message = format!(
+                "{} It is on the host {host}, and its link may be stalled: does `{prefix} true` work?",
+                error.message
+            );
+        }
+        error
+    }
+
     /// Examines each host that is not connected, without attaching to it. Returns all hosts with
     /// what was found.
     pub async fn look_elsewhere(&self) -> Vec<HostInfo> {
@@ -255,7 +307,13 @@ impl Engine {
             }
             // Servers run on other hosts, but not on this one.
             Err(error) if !items.is_empty() && is_absent(&error) => Ok((items, unreachable)),
-            Err(error) => Err(error),
+            Err(mut error) => {
+                // The server that the caller wants may be on a host that gave no list.
+                for host in &unreachable {
+                    error.message = format!("{}; {}", error.message, host.error.as_deref().unwrap_or(&host.name));
+                }
+                Err(error)
+            }
         }
     }
 
@@ -263,7 +321,11 @@ impl Engine {
     pub fn hosts_elsewhere(&self) -> Vec<HostInfo> {
         let transports: Vec<_> = self.shared.transports.lock().values().cloned().collect();
         let followed: Vec<_> = self.hosts().values().cloned().collect();
-        transports.iter().map(|transport| host_info(transport, &followed)).collect()
+        let info = |transport: &Arc<Transport>| HostInfo {
+            configured: self.is_configured(transport.name()),
+            ..host_info(transport, &followed)
+        };
+        transports.iter().map(info).collect()
     }
 }
 
@@ -338,6 +400,7 @@ fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
     let mut info = HostInfo {
         name: transport.name().into(),
         command: transport.prefix(),
+        configured: true,
         state: HostState::Unasked,
         servers: Vec::new(),
         peer: None,

@@ -314,7 +314,8 @@ impl Subscription {
         }
         let patterns = &self.filter.patterns;
         if self.readers.is_empty() && !patterns.is_empty() && patterns.iter().all(|pattern| !is_pattern(pattern)) {
-            let message = format!("no pane matches {}; `muxtap list-panes` shows what is there", patterns.join(", "));
+            let message =
+                format!("no pane matches `{}`; `muxtap list-panes` shows what is there", patterns.join("`, `"));
             return Err(Error::not_found(message));
         }
         Ok(())

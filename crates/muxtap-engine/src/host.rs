@@ -20,7 +20,7 @@ use muxtap_base::metrics;
 use muxtap_core::{protocol::ids::PaneId, screen::Rules};
 use muxtap_tmux::{
     DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
-    Topology, Value,
+    Topology, Value, is_absent,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,8 @@ pub struct Host {
     published: AtomicU64,
     /// When a caller last requested this server.
     asked: Mutex<Instant>,
+    /// Live panes of an earlier engine that no listing has shown yet.
+    restored: Mutex<Vec<PaneId>>,
     /// Panes that were captured without being followed, and when.
     looks: Mutex<HashMap<PaneId, Instant>>,
     /// Ends the link to the server.
@@ -80,9 +82,60 @@ impl Host {
             rules: Mutex::default(),
             published: AtomicU64::new(0),
             asked: Mutex::new(Instant::now()),
+            restored: Mutex::default(),
             looks: Mutex::default(),
             cancel: shared.cancel.child_token(),
         })
+    }
+
+    /// Adds the panes of an earlier engine, before the link to the server exists. `server`: the epoch
+    /// of the server process. `are_carried`: that engine's control clients carry them on.
+    pub(super) fn restore(
+        &self,
+        server: u64,
+        live: Vec<Arc<PaneState>>,
+        ended: Vec<Arc<PaneState>>,
+        are_carried: bool,
+    ) {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner).server = server;
+        let held: usize = live.iter().chain(&ended).map(|pane| pane.held_bytes()).sum();
+        self.charge(MemoryDelta { before: 0, after: held });
+        *self.restored.lock().unwrap_or_else(PoisonError::into_inner) = live.iter().map(|pane| pane.id()).collect();
+        for pane in live {
+            if !are_carried {
+                // What the pane prints from now on is not drawn.
+                pane.suspend_screen();
+            }
+            self.panes.insert(pane.id(), pane);
+            metrics::PANES.increment(1.0);
+        }
+        *self.ended() = ended;
+    }
+
+    /// Does for restored panes what is done for panes that are seeded. The link to the server exists.
+    pub(super) fn begin_restored(self: &Arc<Self>) {
+        for pane in self.panes() {
+            self.watch_string(&pane);
+            (self.hooks.followed)(self, &pane);
+            if self.server().is_following(pane.id()) && pane.lock().screen().is_stale() {
+                self.resync(&pane);
+            }
+        }
+    }
+
+    fn has_restored(&self) -> bool {
+        !self.restored.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Ends restored panes that the server does not have any more. Other panes are ended by the link,
+    /// which has followed them.
+    fn end_lost_panes(&self, topology: &Topology) {
+        let restored = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
+        let lost = restored.into_iter().filter(|id| topology.pane(*id).is_none());
+        for pane in lost.filter_map(|id| self.live_pane(id)) {
+            self.mark_exited(&pane, Exit::default());
+            self.retire(&pane);
+        }
     }
 
     pub(super) fn set_server(&self, server: ServerLink) {
@@ -423,6 +476,7 @@ impl Host {
     }
 
     fn topology(self: &Arc<Self>, topology: &Topology) {
+        self.end_lost_panes(topology);
         for row in &topology.panes {
             let Some(pane) = self.panes.get(&row.id) else { continue };
             let update = pane.update_metadata(row);
@@ -463,6 +517,12 @@ impl Host {
         Some(self.sink(&pane, generation))
     }
 
+    fn continued(self: &Arc<Self>, id: PaneId) -> Option<Arc<dyn OutputSink>> {
+        let pane = self.live_pane(id)?;
+        let generation = pane.generation();
+        Some(self.sink(&pane, generation))
+    }
+
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
         let (needs_resync, memory) = pane.restart(ran);
@@ -496,6 +556,11 @@ impl Host {
             }
             LinkState::Down { ended: true, .. } => {
                 self.end_all();
+                "gone"
+            }
+            // The server ended before this engine had reached it.
+            LinkState::Down { error, .. } if self.has_restored() && is_absent(error) => {
+                self.end_lost_panes(&Topology::default());
                 "gone"
             }
             LinkState::Down { .. } => "absent",
@@ -539,6 +604,9 @@ impl Observer for Reports {
     }
     fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>> {
         self.0.upgrade()?.moved(pane, seed, output)
+    }
+    fn continued(&self, pane: PaneId) -> Option<Arc<dyn OutputSink>> {
+        self.0.upgrade()?.continued(pane)
     }
     fn restarted(&self, pane: PaneId, ran: bool) {
         self.0.upgrade().inspect(|host| host.restarted(pane, ran));
@@ -689,7 +757,7 @@ mod tests {
         let pane = host.panes().pop().unwrap();
         pane.register_nonce("f00");
         let wrapper = Some(ExitWrapper::of("f00".into()));
-        pane.set_managed(ManagedPane { on_exit: OnExit::Keep, before: None, wrapper, launch: None });
+        pane.set_managed(ManagedPane { on_exit: OnExit::Keep, before: None, wrapper, launch: None, shell_nonce: None });
         let output = b"two\r\n\x1b]7717;f00;x;3\x07\x1b]2;a title";
         let then = Seed { pending: b"\x1b]2;a title"[..].into(), ..seed("one\r\ntwo\r\n") };
         let pushed = pane.resume(&then, None, output).unwrap();

@@ -1,9 +1,11 @@
 //! Input: keys, text, bytes, pastes. Typed input can never become a tmux command (F27, F28).
 
-pub(super) mod command_line;
+pub(crate) mod command_line;
 mod key_names;
 pub(super) mod prompt;
 pub(super) mod run;
+mod run_file;
+pub(crate) mod run_script;
 pub(super) mod runs;
 pub(super) mod shell;
 pub(super) mod submit;
@@ -38,6 +40,10 @@ const KEYS_A_LINE: usize = 256;
 /// A command that tmux does not know. If tmux reaches it, the rest of the line does not run (N40).
 const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
 
+/// What a terminal sends before and after a paste if the program requested it (mode 2004).
+const PASTE_START: &[u8] = b"\x1b[200~";
+const PASTE_END: &[u8] = b"\x1b[201~";
+
 /// A second unknown command, for lines that may run only while the cursor has not moved.
 const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 
@@ -51,7 +57,7 @@ impl PreparedInput {
     /// Returns the bytes that the program reads, if they are known; otherwise the text.
     fn bytes(&self) -> Vec<u8> {
         let keys = self.lines.iter().map(|line| match &line.kind {
-            InputKind::Keys(Ok(bytes)) => Some(bytes.as_slice()),
+            InputKind::Keys(Ok(bytes)) | InputKind::Message(_, bytes) => Some(bytes.as_slice()),
             _ => None,
         });
         let keys: Option<Vec<_>> = keys.collect();
@@ -74,6 +80,9 @@ enum InputKind {
     Buffer(String),
     /// A bracketed paste, which is rejected in a mode: tmux omits the paste's marks there (N41).
     Bracketed(String),
+    /// Text of several lines that is submitted: its buffer's name, and the text. tmux pastes it
+    /// unchanged, with marks if the program requested them. In a mode the marks are ours.
+    Message(String, Vec<u8>),
 }
 
 /// A key whose bytes depend on what the program requested from its terminal, or on tmux's options.
@@ -89,7 +98,7 @@ impl InputLine {
     fn buffer(&self) -> Option<&str> {
         match &self.kind {
             InputKind::Keys(_) => None,
-            InputKind::Buffer(name) | InputKind::Bracketed(name) => Some(name),
+            InputKind::Buffer(name) | InputKind::Bracketed(name) | InputKind::Message(name, _) => Some(name),
         }
     }
 
@@ -97,12 +106,17 @@ impl InputLine {
     /// while the pane is in a mode that would take the input.
     fn commands(&self, pane: PaneId, version: Version, only_at: Option<CursorPosition>) -> CommandLine {
         let mut commands = self.commands.clone();
+        let unchanged = |name: &str| {
+            let paste = Command::new("paste-buffer").flag("-d").flag("-r");
+            let paste = if version.pastes_escape_controls() { paste.flag("-S") } else { paste };
+            paste.opt("-b", name).opt("-t", pane.to_string())
+        };
         match &self.kind {
             InputKind::Keys(_) | InputKind::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
-            InputKind::Buffer(name) => {
-                let paste = Command::new("paste-buffer").flag("-d").flag("-r");
-                let paste = if version.pastes_escape_controls() { paste.flag("-S") } else { paste };
-                commands.push(paste.opt("-b", name).opt("-t", pane.to_string()));
+            InputKind::Buffer(name) => commands.push(unchanged(name)),
+            InputKind::Message(name, _) => {
+                commands.insert(0, outside_of_modes(pane));
+                commands.push(unchanged(name).flag("-p"));
             }
         }
         commands.splice(0..0, only_at.map(|spot| unmoved(pane, spot)));
@@ -164,9 +178,17 @@ impl Server {
             }
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
+            if let Some(run) = &request.run
+                && !pane.is_typed_run(run)
+            {
+                let message = format!("the command of this run does not run in pane {}; nothing was typed", pane.id());
+                return Err(Error::new(ErrorCode::Conflict, message).at_stage("queued"));
+            }
             let typed = match (&request.keys, &request.text, &request.hex) {
+                (Some(keys), _, _) if request.submit => prepare_message_keys(&pane, keys)?,
                 (Some(keys), _, _) => prepare_keys(&pane, keys)?,
                 (_, Some(text), _) if request.paste => prepare_paste(&pane, text.as_bytes())?,
+                (_, Some(text), _) if request.submit => prepare_message(&pane, text.as_bytes())?,
                 (_, Some(text), _) => prepare_text(&pane, text.as_bytes())?,
                 (_, _, Some(hex)) => prepare_text(&pane, &unhex(hex)?)?,
                 _ => PreparedInput { lines: Vec::new(), echo: String::new() },
@@ -339,7 +361,15 @@ async fn send_in_mode(
     only_at: Option<CursorPosition>,
     some_arrived: bool,
 ) -> Result<bool> {
-    let (what, hint) = match line.kind {
+    let kind = match line.kind {
+        // tmux would omit the marks (N41).
+        InputKind::Message(_, text) if pane.brackets_pastes() => {
+            InputKind::Keys(Ok([PASTE_START, &text, PASTE_END].concat()))
+        }
+        InputKind::Message(_, text) => InputKind::Keys(Ok(text)),
+        kind => kind,
+    };
+    let (what, hint) = match kind {
         InputKind::Keys(Ok(bytes)) if !bytes.contains(&0) => {
             for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
                 // The first line moves the cursor, so only that line can depend on its position.
@@ -357,7 +387,7 @@ async fn send_in_mode(
         InputKind::Keys(Err(UnknownBytes(key))) => {
             (format!("the key {key}"), "send text, Enter, Tab, Escape or C- with a letter, or the key's bytes with -H")
         }
-        InputKind::Buffer(_) | InputKind::Bracketed(_) => {
+        InputKind::Buffer(_) | InputKind::Bracketed(_) | InputKind::Message(..) => {
             ("a bracketed paste".to_owned(), "send it without --paste, or when they have left it")
         }
     };
@@ -454,11 +484,56 @@ fn prepare_paste(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     if bytes.contains(&0) {
         return Err(Error::invalid("text: a paste cannot contain a NUL byte; send it as hex"));
     }
+    check_paste(bytes)?;
     // One paste is one buffer: each piece of a split paste would have its own marks.
     let (name, set) = buffer(pane, 0, bytes);
     let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
     let line = InputLine { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
     Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
+}
+
+/// Error: `INVALID_ARGUMENT` for text that would end its own paste: what follows would be typed.
+fn check_paste(bytes: &[u8]) -> Result<()> {
+    let ends = [PASTE_END, b"\x9b201~", "\u{9b}201~".as_bytes()];
+    if ends.iter().any(|end| memchr::memmem::find(bytes, end).is_some()) {
+        return Err(Error::invalid(
+            "text: it contains the end mark of a paste (ESC [ 201 ~), and what follows would be typed; remove the mark",
+        ));
+    }
+    Ok(())
+}
+
+/// Prepares text that is submitted. To a program that requested paste marks, several lines are one
+/// paste: each line end would submit otherwise. To any other program the same bytes are typed.
+fn prepare_message(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
+    if !has_line_end(bytes) || bytes.contains(&0) {
+        return prepare_text(pane, bytes);
+    }
+    check_size(bytes.len())?;
+    check_paste(bytes)?;
+    let (name, set) = buffer(pane, 0, bytes);
+    let line = InputLine { commands: vec![set], kind: InputKind::Message(name, bytes.to_vec()) };
+    Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
+}
+
+/// Prepares keys that are submitted; text of several lines among them as [`prepare_message`] does.
+fn prepare_message_keys(pane: &PaneState, keys: &[String]) -> Result<PreparedInput> {
+    let is_message = |key: &String| has_line_end(key.as_bytes());
+    if !keys.iter().any(is_message) {
+        return prepare_keys(pane, keys);
+    }
+    check_size(keys.iter().map(String::len).sum())?;
+    let mut typed = PreparedInput { lines: Vec::new(), echo: String::new() };
+    for same in keys.chunk_by(|one, next| is_message(one) == is_message(next)) {
+        let is_text = same.first().is_some_and(is_message);
+        let more = if is_text { prepare_message(pane, same.concat().as_bytes()) } else { prepare_keys(pane, same) };
+        typed = typed.then(more?);
+    }
+    Ok(typed)
+}
+
+fn has_line_end(text: &[u8]) -> bool {
+    text.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
 /// Returns a buffer's name, and the command that creates it.

@@ -17,6 +17,7 @@ pub mod elsewhere;
 pub mod environment;
 mod events;
 mod handles;
+pub mod handover;
 mod host;
 mod input;
 mod janitor;
@@ -24,6 +25,7 @@ pub mod limits;
 mod options;
 mod pane;
 mod query;
+pub mod shell_integration;
 mod spawn;
 pub mod sync;
 mod wait;
@@ -132,6 +134,19 @@ pub(crate) struct Shared {
     started: Instant,
 }
 
+/// What an engine continues.
+struct Past {
+    /// Ties cursors to this engine, and to those that it continues.
+    nonce: u64,
+    trails: events::Trails,
+}
+
+impl Default for Past {
+    fn default() -> Self {
+        Self { nonce: u64::from(nonce::number() as u32), trails: events::Trails::default() }
+    }
+}
+
 /// The parts of the engine that are notified of what happens in panes.
 const HOOKS: PaneHooks = PaneHooks {
     followed: agents::follow,
@@ -158,7 +173,7 @@ impl Engine {
         let runtime = Handle::try_current().map_err(|error| {
             Error::new(ErrorCode::Conflict, format!("an engine must be started within a tokio runtime: {error}"))
         })?;
-        Ok(Self::within(runtime, options, ProcessProbe::default()))
+        Ok(Self::within(runtime, options, ProcessProbe::default(), Past::default()))
     }
 
     /// Creates an engine that follows nothing yet. Must be called within a tokio runtime.
@@ -167,10 +182,10 @@ impl Engine {
     }
 
     fn with_probe(options: Options, probe: ProcessProbe) -> Self {
-        Self::within(Handle::current(), options, probe)
+        Self::within(Handle::current(), options, probe, Past::default())
     }
 
-    fn within(runtime: Handle, options: Options, probe: ProcessProbe) -> Self {
+    fn within(runtime: Handle, options: Options, probe: ProcessProbe, past: Past) -> Self {
         let shared = Arc::new(Shared {
             transports: elsewhere::Transports::of(&options.transports),
             options,
@@ -189,9 +204,9 @@ impl Engine {
             earlier_search: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
             compile_queue: compile::CompileQueue::default(),
-            trails: Arc::default(),
+            trails: Arc::new(past.trails),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
-            nonce: u64::from(nonce::number() as u32),
+            nonce: past.nonce,
             hooks: HOOKS,
             runtime,
             started: Instant::now(),
@@ -220,23 +235,32 @@ impl Engine {
         }
         forget_idle(&mut hosts);
         let host = Host::new(socket, &self.shared);
-        let spec = ServerSpec {
-            program,
-            socket: socket.to_owned(),
-            coverage: self.shared.options.coverage,
-            floods: self.shared.options.floods,
-            file: SocketFile::default(),
-            own: OwnProgram::default(),
-        };
+        self.follow(&host, program);
+        hosts.insert(socket.to_owned(), host.clone());
+        Ok(host)
+    }
+
+    /// Follows the server of a host.
+    fn follow(&self, host: &Arc<Host>, program: Program) {
         let server = ServerLink::follow(
-            spec,
-            Arc::new(Reports(Arc::downgrade(&host))),
+            self.server_spec(host, program),
+            Arc::new(Reports(Arc::downgrade(host))),
             host.cancel().clone(),
             &self.shared.tasks,
         );
         host.set_server(server);
-        hosts.insert(socket.to_owned(), host.clone());
-        Ok(host)
+    }
+
+    /// Returns how the server of a host is reached.
+    fn server_spec(&self, host: &Host, program: Program) -> ServerSpec {
+        ServerSpec {
+            program,
+            socket: host.socket().to_owned(),
+            coverage: self.shared.options.coverage,
+            floods: self.shared.options.floods,
+            file: SocketFile::default(),
+            own: OwnProgram::default(),
+        }
     }
 
     /// Returns the followed servers that run, in the order of their sockets.

@@ -46,6 +46,8 @@ pub const WAIT_LONGEST: Duration = Duration::from_secs(86_400);
 pub const POLL_LONGEST: Duration = Duration::from_secs(300);
 /// Raw bytes that one read returns by default.
 pub const READ_DEFAULT: u64 = 256 * 1024;
+/// Raw bytes of a command's output that may be drawn to find the text that it left; more is text as it was printed.
+pub const REDRAWN_BYTES: u64 = 1024 * 1024;
 /// Raw bytes that one read may return.
 pub const READ_MOST: u64 = 8 * 1024 * 1024;
 /// Time that tmux has to reply to the requests at the beginning and end of a wait or run, however

@@ -30,6 +30,11 @@ pub struct Options {
     pub audit: Option<Arc<audit::Audit>>,
     /// The rules that recognize agents.
     pub agents: Arc<agents::Rules>,
+    /// Whether shells that are started in panes mark their commands, unless a request says otherwise.
+    pub shell_integration: bool,
+    /// The directory for the startup files of these shells; `None`: `muxtap-shell` in
+    /// `$XDG_RUNTIME_DIR`.
+    pub shell_folder: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -45,6 +50,8 @@ impl Default for Options {
             allowed: Tiers::ALL,
             audit: None,
             agents: Arc::new(agents::Rules::built_in()),
+            shell_integration: false,
+            shell_folder: None,
         }
     }
 }
@@ -84,6 +91,12 @@ impl Options {
     /// Sets how flooding panes are treated on servers before tmux 3.8. Default: [`Floods::Hold`].
     pub fn floods(mut self, floods: Floods) -> Self {
         self.floods = floods;
+        self
+    }
+
+    /// Sets whether shells that are started in panes mark their commands. Default: no.
+    pub fn shell_integration(mut self, on: bool) -> Self {
+        self.shell_integration = on;
         self
     }
 

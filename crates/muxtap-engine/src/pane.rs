@@ -11,6 +11,8 @@ pub(super) mod resync;
 pub(super) mod screen_model;
 pub(super) mod shell_marks;
 
+mod age;
+mod command_lines;
 mod commands;
 mod encoded_event;
 mod feed;
@@ -24,6 +26,7 @@ mod places;
 mod process;
 mod published;
 mod seeded;
+mod stored;
 mod strings;
 mod usage;
 mod watchers;
@@ -38,6 +41,8 @@ use muxtap_core::{
     protocol::ids::PaneId,
     stream::{echo::EchoFilter, ring::Ring},
 };
+
+use tokio::sync::Semaphore;
 
 use self::{
     event_cache::EventCache,
@@ -77,6 +82,8 @@ pub struct PaneState {
     published: published::PublishedState,
     /// Events of the pane, encoded once for all of its subscribers.
     pub(super) event_cache: EventCache,
+    /// The queue of runs: one at a time has the pane.
+    run_turns: Arc<Semaphore>,
 }
 
 /// A pane under its lock: all that changes. Each part has its own file; code outside this folder
@@ -107,7 +114,13 @@ impl PaneState {
             changed: Sender::new(0),
             published: published::PublishedState::default(),
             event_cache: EventCache::default(),
+            run_turns: Arc::new(Semaphore::new(1)),
         })
+    }
+
+    /// Returns the queue of runs.
+    pub(super) fn run_turns(&self) -> Arc<Semaphore> {
+        self.run_turns.clone()
     }
 
     /// Returns the pane's id on its server.
@@ -255,6 +268,11 @@ impl PaneState {
     /// Begins a new generation of output, before the seed that starts it is applied. Returns it.
     pub(super) fn begin_generation(&self) -> u64 {
         self.lock().output.begin_generation()
+    }
+
+    /// Returns the generation of output that is accepted.
+    pub(super) fn generation(&self) -> u64 {
+        self.lock().output.sink_generation()
     }
 
     /// Returns the stream's end and the screen's generation. A resync's reply proves something by

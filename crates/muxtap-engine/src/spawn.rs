@@ -2,6 +2,7 @@
 //! ends.
 
 pub(super) mod create;
+pub(super) mod integration;
 pub(super) mod managed;
 pub(super) mod respawn;
 pub(super) mod unmanaged;

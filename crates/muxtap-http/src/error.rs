@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http_body_util::LengthLimitError;
-use muxtap_api::{Error, ErrorCode, decode, wire};
+use muxtap_api::{Error, ErrorCode, decode, wire, words};
 use serde::de::DeserializeOwned;
 
 /// A response, or the engine's error with its status.
@@ -24,8 +24,16 @@ impl From<Error> for Failure {
     }
 }
 
+impl Failure {
+    /// Returns the engine's error.
+    pub fn into_error(self) -> Error {
+        self.0
+    }
+}
+
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
+        self.0.message = words::for_programs(&self.0.message);
         let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, Json(self.0)).into_response()
     }
@@ -79,6 +87,9 @@ fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
     causes.any(<dyn std::error::Error>::is::<LengthLimitError>)
 }
 
+/// How the error for another content type begins.
+pub(super) const CONTENT_TYPE: &str = "content-type: ";
+
 /// Error: `INVALID_ARGUMENT` for a body whose content type is not JSON.
 fn check_content_type(headers: &HeaderMap) -> std::result::Result<(), Error> {
     let given = headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
@@ -87,7 +98,7 @@ fn check_content_type(headers: &HeaderMap) -> std::result::Result<(), Error> {
         return Ok(());
     }
     let given = given.map_or_else(|| "none".into(), |given| format!("{given:?}"));
-    Err(Error::invalid(format!("content-type: expected application/json, got {given}")))
+    Err(Error::invalid(format!("{CONTENT_TYPE}expected application/json, got {given}")))
 }
 
 /// A query whose errors are the engine's.

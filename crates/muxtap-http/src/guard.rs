@@ -5,8 +5,9 @@
 //!    (DNS rebinding).
 //! 2. `Origin`, if a browser sends it, must be this daemon's own or a listed one.
 //! 3. A listed origin's preflight gets a response (CORS).
-//! 4. The token must be valid, except for routes that reveal nothing: `/health` and the description
-//!    of the routes.
+//! 4. The token must be valid, except for routes that reveal nothing (`/health` and the description
+//!    of the routes), and those whose body has a credential of its own: a page's login, and the
+//!    refresh of a device's tokens.
 //!
 //! Before a caller has authenticated, a request may use little: a body of a few KiB, one of few
 //! places for connections ([`muxtap_net::places`]), and no line in a log. Wrong credentials are
@@ -52,6 +53,8 @@ const OPEN_BODY_TIME: Duration = Duration::from_secs(10);
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
 /// Routes without a token: the daemon's health, and the description of the routes.
 pub(super) const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
+/// The route whose credential is the refresh token in its body.
+pub(super) const REFRESH: &str = "/api/device-sessions/refresh";
 /// The prefix of a subprotocol that has the token: a browser cannot set a header on a WebSocket,
 /// but can name a subprotocol.
 pub(super) const TOKEN_PROTOCOL: &str = "bearer.";
@@ -182,10 +185,17 @@ async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Respo
         return Ok(next.run(request).await);
     }
     metrics::refused("token");
-    let error = Error::new(
-        ErrorCode::Unauthorized,
-        "missing or invalid token; expected the header `Authorization: Bearer TOKEN` (`muxtap token` prints it)",
-    );
+    let lacks_scope = guard.lacks_scope(&request);
+    let why = if lacks_scope {
+        "missing scope: terminals; log in again with `muxtap workspace auth login --terminals` (the scope `terminals`)"
+    } else {
+        "missing or invalid token; expected the header `Authorization: Bearer TOKEN` (`muxtap token` prints it)"
+    };
+    let mut error = Error::new(ErrorCode::Unauthorized, why);
+    if lacks_scope {
+        // A client must not renew its token for that.
+        error = error.with_details(serde_json::json!({ "missingScope": "terminals" }));
+    }
     let mut response = unread(Failure::from(error).into_response(), &request);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Err(response)
@@ -194,7 +204,7 @@ async fn let_in(guard: &Guard, mut request: Request, next: Next) -> Result<Respo
 /// Returns whether a route needs no token.
 fn is_open(path: &str) -> bool {
     #[cfg(feature = "daemon")]
-    if is_page_file(path) {
+    if is_page_file(path) || path == REFRESH {
         return true;
     }
     UNAUTHENTICATED.contains(&path)
@@ -347,6 +357,16 @@ impl Guard {
         let device = sessions.verify(token, muxtap_base::clock::now_ms())?;
         (is_of_devices(request.uri().path()) || device.has(muxtap_api::DeviceScope::Terminals))
             .then_some(DeviceToken { sessions, device })
+    }
+
+    /// Returns whether a request has the valid token of a device, which is not valid for the route.
+    fn lacks_scope(&self, request: &Request) -> bool {
+        #[cfg(feature = "daemon")]
+        if let (Some(token), Some(sessions)) = (presented_token(request.headers()), &self.sessions) {
+            return sessions.verify(token, muxtap_base::clock::now_ms()).is_some();
+        }
+        let _ = request;
+        false
     }
 
     /// Returns whether a `Host` (`localhost:7717`, `[::1]`) names this daemon.

@@ -12,6 +12,10 @@ use super::{
     server_request::ServerRequest,
 };
 
+#[cfg(feature = "daemon")]
+use super::error::PathWord;
+#[cfg(feature = "daemon")]
+use muxtap_api::DoneAnswer;
 use muxtap_api::{AddHostAnswer, AddHostRequest, HostInfo, HostList, HostsQuery, ListAllQuery, Tier};
 
 /// Lists the known remote hosts.
@@ -52,6 +56,25 @@ pub async fn add(app: App, Requested(request): Requested<AddHostRequest>) -> Res
     app.engine.add_transport(Transport::parse(&name, command, tmux)?.with_peer(peer))?;
     app.engine.record("add-host", "ok");
     Ok(Json(AddHostAnswer { name }))
+}
+
+/// Forgets a remote host that a request added.
+///
+/// Its tmux servers stay as they are. 409 for a host of the configuration, and while a wait or a stream
+/// uses its panes.
+#[cfg(feature = "daemon")]
+#[utoipa::path(
+    delete, path = "/v1/hosts/{name}", operation_id = "forget_host", tag = "servers",
+    params(("name" = String, Path, description = "The host's name")),
+    responses((status = 200, description = "It is forgotten", body = DoneAnswer), Failures)
+)]
+pub async fn forget(app: App, PathWord(name): PathWord) -> Result<Json<DoneAnswer>> {
+    app.engine.authorize(Tier::Create)?;
+    app.engine.check_user("forgetting a host", "`muxtap hosts forget` on the daemon's machine does it, too")?;
+    app.engine.forget_host(&name).await?;
+    app.rooms().peers.forget(&name);
+    app.engine.record("forget-host", "ok");
+    Ok(Json(DoneAnswer { ok: true }))
 }
 
 /// Lists something of a server, and of the default servers of all other hosts if requested; also

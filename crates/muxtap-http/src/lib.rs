@@ -21,12 +21,13 @@ mod guard;
 mod hosts;
 #[cfg(feature = "daemon")]
 mod mcp;
-#[cfg(feature = "daemon")]
+mod measured;
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
 #[cfg(feature = "daemon")]
 mod page;
+mod parameters;
 #[cfg(feature = "daemon")]
 mod peer;
 mod recordings;
@@ -244,7 +245,7 @@ fn logged_in(extensions: &axum::http::Extensions) -> Principal {
 /// ```
 pub fn router(engine: &Engine) -> Router {
     let app = App::new(engine.clone(), DaemonInfo::default());
-    engine_routes().layer(DefaultBodyLimit::max(BODY_BYTES)).with_state(app)
+    checked(engine_routes()).with_state(app)
 }
 
 /// Builds the daemon's router, with every route.
@@ -262,6 +263,7 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/groups/{name}", axum::routing::put(snapshots::set_group).delete(snapshots::remove_group))
         .route("/v1/groups/{name}/input", post(snapshots::group_input))
         .route("/v1/hosts", post(hosts::add))
+        .route("/v1/hosts/{name}", axum::routing::delete(hosts::forget))
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
@@ -276,13 +278,13 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/peer", get(peer::open))
         .route("/v1/tools/{name}", post(peer::tool))
         .nest_service("/mcp", mcp::service(&app.engine, app.rooms().clone(), app.daemon.about.agents.clone()));
-    routes
+    let routes = routes
         .merge(device_routes())
         .merge(session_routes())
         .merge(page_routes())
         .fallback(error::no_route)
-        .method_not_allowed_fallback(error::no_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .method_not_allowed_fallback(error::no_method);
+    checked(routes)
         .layer(middleware::from_fn(out_of_descriptors::refuse))
         .layer(middleware::map_response(version))
         .layer(middleware::map_response(harden))
@@ -328,6 +330,14 @@ fn session_routes() -> Router<App> {
         .route("/v1/agent-sessions/{id}/questions/{question}", post(sessions::answer))
 }
 
+/// Adds the checks of every request, in the daemon and in an embedding program.
+fn checked(routes: Router<App>) -> Router<App> {
+    routes
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn(parameters::check))
+        .layer(middleware::from_fn(measured::measure))
+}
+
 fn engine_routes() -> Router<App> {
     Router::new()
         .route("/health", get(routes::health))
@@ -337,9 +347,9 @@ fn engine_routes() -> Router<App> {
         .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
         .route("/v1/sessions/{id}", get(routes::get_session).patch(routes::patch_session).delete(routes::kill_session))
         .route("/v1/windows", get(routes::list_windows).post(routes::new_window))
-        .route("/v1/windows/{id}", axum::routing::patch(routes::patch_window).delete(routes::kill_window))
+        .route("/v1/windows/{id}", get(routes::get_window).patch(routes::patch_window).delete(routes::kill_window))
         .route("/v1/panes", get(routes::list_panes).post(routes::split))
-        .route("/v1/panes/{id}", axum::routing::patch(routes::patch_pane).delete(routes::kill_pane))
+        .route("/v1/panes/{id}", get(routes::get_pane).patch(routes::patch_pane).delete(routes::kill_pane))
         .route("/v1/format", get(routes::format_list))
         .route("/v1/panes/{pane}/format", get(routes::format))
         .route("/v1/panes/{pane}/capture", get(routes::capture))
@@ -365,13 +375,17 @@ async fn version(State(()): State<()>, mut response: Response) -> Response {
 }
 
 /// Adds the headers that keep a browser from misinterpreting a response, or from storing panes'
-/// output.
+/// output, and a proxy from collecting events.
 async fn harden(mut response: Response) -> Response {
     let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_stream || !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if is_stream {
+        // A proxy in front (nginx) would collect events until its buffer is full.
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     }
     response
 }

@@ -7,9 +7,11 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{
-    approvals, capability, guard, hosts, mcp, peer, recordings, routes, snapshots, status_events, stream, text,
-};
+#[cfg(feature = "daemon")]
+use super::{approvals, mcp, peer, snapshots, status_events};
+use super::{capability, guard, hosts, recordings, routes, stream, text};
+
+/// The routes of `router`.
 
 #[derive(OpenApi)]
 #[openapi(
@@ -17,12 +19,6 @@ use super::{
     paths(
         routes::health,
         routes::metrics,
-        document,
-        page,
-        routes::status,
-        routes::config,
-        routes::environment,
-        routes::stop,
         routes::list_servers,
         routes::list_sessions,
         routes::new_session,
@@ -33,6 +29,8 @@ use super::{
         routes::patch_window,
         routes::kill_window,
         routes::get_session,
+        routes::get_window,
+        routes::get_pane,
         routes::format,
         routes::format_list,
         routes::list_panes,
@@ -50,37 +48,14 @@ use super::{
         routes::cancel_wait,
         routes::agents,
         hosts::list,
-        hosts::add,
         capability::run,
         recordings::list,
         recordings::start,
         recordings::one,
         recordings::stop,
         recordings::alis,
-        approvals::list,
-        approvals::answer,
-        approvals::events,
-        status_events::stream,
         stream::sse::stream,
-        stream::ws::stream,
-        mcp::stdio,
-        peer::open,
-        peer::tool,
-        snapshots::list,
-        snapshots::save,
-        snapshots::show,
-        snapshots::import,
-        snapshots::remove,
-        snapshots::restore,
-        snapshots::diff,
-        snapshots::list_layouts,
-        snapshots::save_layout,
-        snapshots::remove_layout,
-        snapshots::restore_layout,
-        snapshots::list_groups,
-        snapshots::set_group,
-        snapshots::remove_group,
-        snapshots::group_input
+        stream::ws::stream
     ),
     components(schemas(
         muxtap_api::Error,
@@ -92,6 +67,43 @@ use super::{
     ))
 )]
 struct Routes;
+
+/// The daemon's own routes.
+#[cfg(feature = "daemon")]
+#[derive(OpenApi)]
+#[openapi(paths(
+    document,
+    page,
+    routes::status,
+    routes::config,
+    routes::environment,
+    routes::stop,
+    hosts::add,
+    hosts::forget,
+    approvals::list,
+    approvals::answer,
+    approvals::events,
+    status_events::stream,
+    mcp::stdio,
+    peer::open,
+    peer::tool,
+    snapshots::list,
+    snapshots::save,
+    snapshots::show,
+    snapshots::import,
+    snapshots::remove,
+    snapshots::restore,
+    snapshots::diff,
+    snapshots::list_layouts,
+    snapshots::save_layout,
+    snapshots::remove_layout,
+    snapshots::restore_layout,
+    snapshots::list_groups,
+    snapshots::set_group,
+    snapshots::remove_group,
+    snapshots::group_input
+))]
+struct DaemonRoutes;
 
 /// The routes of devices.
 #[cfg(feature = "daemon")]
@@ -124,19 +136,43 @@ struct DeviceRoutes;
 ))]
 struct PageRoutes;
 
+/// The document of the routes that this build has.
 pub(super) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let routes = Routes::openapi();
-    let routes = routes.merge_from(DeviceRoutes::openapi());
-    let routes = routes.merge_from(super::sessions::AgentSessionRoutes::openapi());
-    let routes = routes.merge_from(PageRoutes::openapi());
+    #[cfg(feature = "daemon")]
+    let routes = [
+        DaemonRoutes::openapi(),
+        DeviceRoutes::openapi(),
+        super::sessions::AgentSessionRoutes::openapi(),
+        PageRoutes::openapi(),
+    ]
+    .into_iter()
+    .fold(routes, utoipa::openapi::OpenApi::merge_from);
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     add_security(&mut document);
+    add_servers(&mut document);
     name_variants(&mut document);
     document
 });
 
+/// Adds the addresses of the daemon: without one, a client generator takes the document's own.
+fn add_servers(document: &mut Value) {
+    let port = json!({ "default": "7717", "description": "The port of the setting `http`" });
+    let servers = json!([
+        { "url": "http://localhost", "description": "On the daemon's Unix socket, which `muxtap status` names" },
+        {
+            "url": "http://127.0.0.1:{port}",
+            "description": "On a TCP port, if the setting `http` opens one",
+            "variables": { "port": port }
+        }
+    ]);
+    if let Some(document) = document.as_object_mut() {
+        document.insert("servers".into(), servers);
+    }
+}
+
 /// The page's routes that also need no token.
-const OPEN_OF_PAGE: [&str; 3] = ["/", "/page/{file}", "/v1/page/login"];
+const OPEN_OF_PAGE: [&str; 4] = ["/", "/page/{file}", "/v1/page/login", guard::REFRESH];
 
 /// Adds which routes need a token. On the Unix socket no route needs one.
 fn add_security(document: &mut Value) {
@@ -447,6 +483,13 @@ mod tests {
             let is_listed = guard::UNAUTHENTICATED.contains(&path) || OPEN_OF_PAGE.contains(&path);
             assert_eq!(is_open, is_listed, "{path}");
         }
+    }
+
+    #[test]
+    fn the_document_says_where_the_daemon_listens() {
+        let servers: Vec<_> = items(&DOCUMENT["servers"]).map(|server| server["url"].as_str().unwrap()).collect();
+        assert_eq!(servers, ["http://localhost", "http://127.0.0.1:{port}"]);
+        assert_eq!(DOCUMENT["servers"][1]["variables"]["port"]["default"], "7717");
     }
 
     #[test]

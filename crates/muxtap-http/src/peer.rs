@@ -33,7 +33,7 @@ use super::{
 };
 
 use muxtap_api::{
-    Error, ErrorCode, HostInfo, HostState, Operation, PeerState, Tier, ToolCallAnswer, url,
+    Error, ErrorCode, HostInfo, HostState, Operation, PeerInfo, PeerState, Tier, ToolCallAnswer, url,
     wire::{self, HAND_OVER, KEYS, PEER_PROTOCOL},
 };
 use muxtap_mcp::call_tool;
@@ -265,6 +265,12 @@ pub(super) async fn look(app: &App) {
 /// Adds the known facts about a host's muxtap.
 pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
     host.peer = app.rooms().peers.info(&host.name);
+    // The host itself was not reached, so its tmux was not tried.
+    if let Some(PeerInfo { state: PeerState::Down, error: Some(error), .. }) = &host.peer
+        && host.state == HostState::Unasked
+    {
+        (host.state, host.error) = (HostState::Down, Some(error.clone()));
+    }
     if host.peer.as_ref().is_some_and(|peer| peer.state == PeerState::Connected) {
         (host.state, host.reason, host.error) = (HostState::Connected, None, None);
     }

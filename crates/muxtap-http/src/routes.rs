@@ -19,9 +19,9 @@ use super::{
 use muxtap_api::{
     AgentList, CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, ConfigAnswer, ConfigFile, CreatedAnswer,
     DoneAnswer, EnvironmentAnswer, Fields, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest,
-    ListAllQuery, ListQuery, NewSessionRequest, NewWindowRequest, Operation, PaneList, PatchRequest, ReadAnswer,
-    ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer,
-    Tier, WaitAnswer, WaitList, WaitRequest, WindowList,
+    ListAllQuery, ListQuery, NewSessionRequest, NewWindowRequest, Operation, PaneInfo, PaneList, PatchRequest,
+    ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest,
+    StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest, WindowInfo, WindowList,
 };
 use muxtap_net::{OutOfDescriptors, Peer};
 
@@ -234,6 +234,21 @@ pub async fn list_windows(request: ServerRequest<Params<ListAllQuery>>) -> Respo
         .await
 }
 
+/// Returns one window.
+#[utoipa::path(
+    get, path = "/v1/windows/{id}", tag = "windows",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "The answer", body = WindowInfo), Failures)
+)]
+pub async fn get_window(request: ServerRequest) -> Response {
+    request
+        .respond(
+            Operation::Look,
+            |request| async move { Ok(Json(request.server()?.window_info(&request.target).await?)) },
+        )
+        .await
+}
+
 /// Creates a window.
 #[utoipa::path(
     post, path = "/v1/windows", tag = "windows",
@@ -322,6 +337,21 @@ pub async fn list_panes(request: ServerRequest<Params<ListAllQuery>>) -> Respons
             let within = |server: Server| async move { server.panes_within(targets).await };
             let (panes, unreachable) = everywhere(&request, ("panes", targets), within).await?;
             Ok(Json(PaneList { panes, unreachable }))
+        })
+        .await
+}
+
+/// Returns one pane: of a session or a window, its active one.
+#[utoipa::path(
+    get, path = "/v1/panes/{id}", tag = "panes",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "The answer", body = PaneInfo), Failures)
+)]
+pub async fn get_pane(request: ServerRequest) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.pane_info(&target).await?))
         })
         .await
 }

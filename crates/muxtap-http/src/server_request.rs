@@ -12,7 +12,7 @@ use bytes::Bytes;
 use muxtap_api::{
     Error, ErrorCode, Fields, ListAllQuery, Operation, ServerQuery, TargetField, Tier, WaitRequest, url, wire,
 };
-use muxtap_engine::Server;
+use muxtap_engine::{Engine, Server};
 use percent_encoding::percent_decode_str;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -137,7 +137,13 @@ fn path_parameter(uri: &Uri) -> Result<(String, bool)> {
     let decoded = percent_decode_str(parameter)
         .decode_utf8()
         .map_err(|_| Error::new(ErrorCode::InvalidTarget, format!("{path}: expected percent-encoded UTF-8")))?;
-    Ok((decoded.into_owned(), matches!(kind, "panes" | "windows" | "sessions" | "waits")))
+    // A group has no host unless its name has one: its panes may name it.
+    let is_target = match kind {
+        "panes" | "windows" | "sessions" | "waits" => true,
+        "groups" => decoded.contains('/'),
+        _ => false,
+    };
+    Ok((decoded.into_owned(), is_target))
 }
 
 impl<F: RouteFields> ServerRequest<F> {
@@ -164,9 +170,10 @@ impl<F: RouteFields> ServerRequest<F> {
         R: Future<Output = Result<T>> + Send,
     {
         let Some(host) = self.host.clone() else { return locally(self).await.into_response() };
+        let engine = self.app.engine.clone();
         let response = match forward(&self, &host, operation).await {
             Ok(Some(response)) => response,
-            Ok(None) => locally(self).await.into_response(),
+            Ok(None) => locally(self).await.map_err(|failure| explained_of(&engine, &host, failure)).into_response(),
             Err(error) => Failure::from(error).into_response(),
         };
         with_host_header(response, &host)
@@ -184,12 +191,10 @@ impl<F: RouteFields> ServerRequest<F> {
         if let Err(error) = self.app.engine.authorize(tier) {
             return Failure::from(error).into_response();
         }
-        let host = self.host.clone();
-        let response = locally(self).await.into_response();
-        match host {
-            Some(host) => with_host_header(response, &host),
-            None => response,
-        }
+        let Some(host) = self.host.clone() else { return locally(self).await.into_response() };
+        let engine = self.app.engine.clone();
+        let response = locally(self).await.map_err(|failure| explained_of(&engine, &host, failure));
+        with_host_header(response.into_response(), &host)
     }
 }
 
@@ -207,6 +212,10 @@ impl ServerRequest<Params<ListAllQuery>> {
         }
         self.respond(Operation::Look, locally).await
     }
+}
+
+fn explained_of(engine: &Engine, host: &str, failure: Failure) -> Failure {
+    engine.explained_of(host, failure.into_error()).into()
 }
 
 /// Adds the header that names the host of a response.
@@ -235,6 +244,8 @@ mod tests {
         let parameter = |path: &str| path_parameter(&path.parse().unwrap()).unwrap();
         assert_eq!(parameter("/v1/panes/box%2F%253/capture?start=1"), ("box/%3".into(), true));
         assert_eq!(parameter("/v1/waits/box%2Fw0"), ("box/w0".into(), true));
+        assert_eq!(parameter("/v1/groups/box%2Fweb"), ("box/web".into(), true));
+        assert_eq!(parameter("/v1/groups/web"), ("web".into(), false));
         assert_eq!(parameter("/v1/snapshots/a%2Fb"), ("a/b".into(), false));
         assert_eq!(parameter("/v1/panes"), (String::new(), false));
         assert!(path_parameter(&"/v1/panes/%ff".parse().unwrap()).is_err());

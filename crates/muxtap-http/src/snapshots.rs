@@ -66,7 +66,7 @@ pub async fn show(app: App, PathWord(name): PathWord, Params(query): Params<Show
     Ok(Json(store(&app, Tier::Read)?.show(&name, &query).await?))
 }
 
-/// Imports a file of tmuxp, tmuxinator or smug as a snapshot.
+/// Imports a file of tmuxp, tmuxinator, smug or tmux-resurrect as a snapshot.
 #[utoipa::path(
     put, path = "/v1/snapshots/{name}", operation_id = "import_snapshot", tag = "snapshots",
     params(PathName),

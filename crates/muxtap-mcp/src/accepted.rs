@@ -12,7 +12,7 @@ use super::{args, record::Record, snapshot::Snapshot};
 
 /// Returns each tool that corresponds to HTTP requests, with every argument that it takes. Some
 /// names are aliases: `pane` of `target`.
-pub fn accepted_arguments() -> [(&'static str, &'static [&'static str]); 13] {
+pub fn accepted_arguments() -> [(&'static str, &'static [&'static str]); 16] {
     [
         ("list", fields_of::<args::List>()),
         ("capture_pane", fields_of::<args::Capture>()),
@@ -22,7 +22,10 @@ pub fn accepted_arguments() -> [(&'static str, &'static [&'static str]); 13] {
         ("send_keys", fields_of::<args::Send>()),
         ("create", fields_of::<args::Create>()),
         ("kill", fields_of::<args::Kill>()),
-        ("change", fields_of::<args::Change>()),
+        ("rename", fields_of::<args::Rename>()),
+        ("resize", fields_of::<args::Resize>()),
+        ("select", fields_of::<args::Select>()),
+        ("respawn", fields_of::<args::Respawn>()),
         ("search", fields_of::<args::Search>()),
         ("watch", fields_of::<args::Watch>()),
         ("record", fields_of::<Record>()),
@@ -31,7 +34,7 @@ pub fn accepted_arguments() -> [(&'static str, &'static [&'static str]); 13] {
 }
 
 /// Returns the fields that a type requests from its deserializer.
-fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+pub(super) fn fields_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     T::deserialize(AskedFields).map_or_else(|Asked(fields)| fields, |_| &[])
 }
 

@@ -3,38 +3,47 @@
 //! A tool takes every field of its request. Rare fields are not in its schema, which every model
 //! reads (`#[schema(ignore)]`); docs/mcp.md and the error for an unknown argument list them.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use muxtap_api::{Error, EventKind, Operation, ReadFormat, Result, ScreenFormat, StatusIs, decode};
 use rmcp::model::JsonObject;
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, SeqAccess, Visitor},
+    de::{self, DeserializeOwned, IntoDeserializer as _, SeqAccess, Visitor},
 };
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::{accepted::fields_of, synonyms};
+
 /// Parses a tool's arguments. The error names the field, the expected and the given value.
-pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(mut arguments: JsonObject) -> Result<T> {
+    synonyms::rename(&mut arguments, fields_of::<T>())?;
     decode::from_value("arguments", &Value::Object(arguments))
 }
 
-/// Reads a list, or a single item as a list of one.
-pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
-    struct OneOrMany;
+/// Reads a list, or a single item as a list of one. Models also write a list as a text of JSON,
+/// `"[\"a\", \"b\"]"`, which would be a regex that matches nearly everything.
+pub(super) fn one_or_many<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> std::result::Result<Vec<T>, D::Error> {
+    struct OneOrMany<T>(PhantomData<T>);
 
-    impl<'de> Visitor<'de> for OneOrMany {
-        type Value = Vec<String>;
+    impl<'de, T: DeserializeOwned> Visitor<'de> for OneOrMany<T> {
+        type Value = Vec<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a string or a list of strings")
         }
 
-        fn visit_str<E>(self, one: &str) -> std::result::Result<Vec<String>, E> {
-            Ok(vec![one.to_owned()])
+        fn visit_str<E: de::Error>(self, one: &str) -> std::result::Result<Vec<T>, E> {
+            match one.trim_start().starts_with('[').then(|| serde_json::from_str(one)) {
+                Some(Ok(many)) => Ok(many),
+                _ => T::deserialize(one.into_deserializer()).map(|one| vec![one]),
+            }
         }
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Vec<String>, A::Error> {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Vec<T>, A::Error> {
             let mut many = Vec::new();
             while let Some(item) = items.next_element()? {
                 many.push(item);
@@ -43,7 +52,7 @@ pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::re
         }
     }
 
-    deserializer.deserialize_any(OneOrMany)
+    deserializer.deserialize_any(OneOrMany(PhantomData))
 }
 
 /// Reads a word, or a whole number as a word.
@@ -133,7 +142,7 @@ pub struct Capture {
     /// %3, session:window.pane, or a session (its active pane)
     #[serde(alias = "pane")]
     pub target: String,
-    /// Lines of history above the screen (default 0)
+    /// Lines of history too
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<u32>,
     /// Keep colors (escape sequences)
@@ -158,7 +167,7 @@ pub struct Capture {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub verify: bool,
-    /// Default 16000
+    /// Default 4000
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// As in list
@@ -195,7 +204,7 @@ pub struct Read {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub max_bytes: Option<u64>,
-    /// Page size (default 16000)
+    /// Page size, from the beginning (default: the last 4000)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// As in list
@@ -302,7 +311,7 @@ pub struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub prompt_ms: Option<u64>,
-    /// Default 16000
+    /// Default 4000
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// Even your own pane
@@ -377,6 +386,10 @@ pub struct Create {
     /// Keep the pane after the command ends
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
+    /// Start the shell with muxtap's shell integration
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub shell_integration: Option<bool>,
     /// Split side by side
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub horizontal: bool,
@@ -497,8 +510,83 @@ pub enum TargetKind {
     Session,
 }
 
-/// Arguments of `change`.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+/// Arguments of `rename`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rename {
+    /// As for kill
+    pub target: String,
+    /// New name
+    pub name: String,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Arguments of `resize`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// A pane or window
+    pub target: String,
+    /// Columns
+    pub width: Option<u16>,
+    /// Rows
+    pub height: Option<u16>,
+    /// Zoom the pane; false: unzoom
+    pub zoom: Option<bool>,
+    /// tiled, even-horizontal, main-vertical …
+    pub layout: Option<String>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Arguments of `select`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Select {
+    /// A window or pane
+    pub target: String,
+    /// Leave copy mode instead
+    #[serde(default)]
+    pub leave_mode: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Arguments of `respawn`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Respawn {
+    /// A pane
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// Instead of what ran before
+    #[serde(default, deserialize_with = "one_or_many")]
+    #[schema(value_type = Option<String>)]
+    pub command: Vec<String>,
+    /// End the running program first
+    #[serde(default)]
+    pub kill: bool,
+    /// Working directory
+    #[schema(ignore)]
+    pub cwd: Option<String>,
+    /// Variables
+    #[serde(default)]
+    #[schema(ignore)]
+    pub env: BTreeMap<String, String>,
+    /// Keep the pane after its program ends
+    #[serde(default)]
+    #[schema(ignore)]
+    pub keep: bool,
+    /// Start the shell with muxtap's shell integration
+    #[schema(ignore)]
+    pub shell_integration: Option<bool>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Any of these changes, as one call; also the arguments of `change`, the earlier tool for all.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Change {
@@ -544,6 +632,10 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub keep: bool,
+    /// With respawn: start the shell with muxtap's shell integration
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub shell_integration: Option<bool>,
     /// With respawn: end the running program first
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kill: bool,
@@ -556,6 +648,31 @@ impl Change {
     /// Returns the operation of the call.
     pub(super) const fn operation(&self) -> Operation {
         if self.kill { Operation::Respawn { kill: true } } else { Operation::ChangePane }
+    }
+}
+
+impl From<Rename> for Change {
+    fn from(Rename { target, name, server }: Rename) -> Self {
+        Self { target, name: Some(name), server, ..Self::default() }
+    }
+}
+
+impl From<Resize> for Change {
+    fn from(Resize { target, width, height, zoom, layout, server }: Resize) -> Self {
+        Self { target, width, height, layout, zoom, server, ..Self::default() }
+    }
+}
+
+impl From<Select> for Change {
+    fn from(Select { target, leave_mode, server }: Select) -> Self {
+        Self { target, leave_mode, select: !leave_mode, server, ..Self::default() }
+    }
+}
+
+impl From<Respawn> for Change {
+    fn from(args: Respawn) -> Self {
+        let Respawn { target, command, kill, cwd, env, keep, shell_integration, server } = args;
+        Self { target, respawn: true, command, kill, cwd, env, keep, shell_integration, server, ..Self::default() }
     }
 }
 
@@ -596,7 +713,7 @@ pub struct Watch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Event types, as of GET /v1/events
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     #[schema(ignore)]
     pub types: Vec<EventKind>,
     /// Form of output: text, ansi or raw (base64)
@@ -660,7 +777,7 @@ mod tests {
             (refused::<Create>(&json!({"env": {"A": 1}})), "env.A: expected a string, got 1"),
             (refused::<Create>(&json!({"env": ["A=1"]})), "env: expected an object, got a list"),
             (
-                refused::<Change>(&json!({"target": "a", "width": 70_000})),
+                refused::<Resize>(&json!({"target": "a", "width": 70_000})),
                 "width: expected a whole number from 0 to 65535, got 70000",
             ),
             (refused::<Kill>(&json!({"target": "a", "force": 1})), "force: expected true or false, got 1"),
@@ -672,6 +789,23 @@ mod tests {
         }
         let message = refused::<Send>(&json!({"target": "%0", "txt": "ls"}));
         assert!(message.starts_with("txt: no such field (did you mean `text`?); valid fields: "), "{message}");
+    }
+
+    #[test]
+    fn a_list_may_be_written_as_a_text_of_json() {
+        let read = |patterns: &str| {
+            let arguments = json!({"panes": "a", "patterns": patterns});
+            parse::<Wait>(arguments.as_object().unwrap().clone()).unwrap().patterns
+        };
+        assert_eq!(read(r#"["server ready", "done"]"#), ["server ready", "done"]);
+        assert_eq!(read(r#" ["a"]"#), ["a"]);
+        // Regexes.
+        for one in ["[abc]", r#"["a]"#, "[1, 2]", r#"["a"]+"#, "ready"] {
+            assert_eq!(read(one), [one]);
+        }
+        let types = |types: Value| parse::<Watch>(json!({"types": types}).as_object().unwrap().clone()).unwrap().types;
+        assert_eq!(types(json!(r#"["output", "screen"]"#)), types(json!(["output", "screen"])));
+        assert_eq!(types(json!("output")), types(json!(["output"])));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use utoipa::ToSchema;
 
 use super::{
     CallContext,
+    accepted::fields_of,
     output::ToolOutput,
+    synonyms,
     tools::{Effect, tool},
 };
 
@@ -57,8 +59,25 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     )]
 });
 
+/// Reads JSON that a model gives as text, such as `"\"0.1\""` or `"50"`, as what it is; not in a free
+/// text, where it is meant as it stands.
+fn read_text(name: &str, value: &mut Value) {
+    if matches!(name, "command" | "title" | "cwd" | "name") {
+        return;
+    }
+    let Some(text) = value.as_str() else { return };
+    match serde_json::from_str::<Value>(text) {
+        // A number loses its spelling: pane 0.10 is not 0.1.
+        Ok(Value::Number(_)) if name == "pane" => {}
+        Ok(read @ (Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null)) => *value = read,
+        _ => {}
+    }
+}
+
 /// Carries out an action.
-pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
+pub async fn call(call: &CallContext, mut arguments: JsonObject) -> Result<ToolOutput> {
+    synonyms::rename(&mut arguments, fields_of::<Arguments>())?;
+    arguments.iter_mut().for_each(|(name, value)| read_text(name, value));
     let client = &call.client;
     let var = |name: &str| client.env.as_ref().and_then(|env| env.get(name).cloned());
     let settings = CapabilitySettings {
@@ -74,5 +93,30 @@ pub async fn call(call: &CallContext, arguments: JsonObject) -> Result<ToolOutpu
     // The client's user chose this set of tools.
     let answer = call.rooms.capability.run(&call.engine, &settings, true, request).await;
     let text = serde_json::to_string(&answer).unwrap_or_default();
-    Ok(ToolOutput::new(text, &answer))
+    Ok(ToolOutput { is_error: !answer.success, ..ToolOutput::new(text, &answer) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn json_given_as_text_is_read_but_in_a_free_text() {
+        for (name, given, meant) in [
+            ("pane", json!("\"0.1\""), json!("0.1")),
+            ("pane", json!("0.10"), json!("0.10")),
+            ("lines", json!("50"), json!(50)),
+            ("since", json!("true"), json!(true)),
+            ("window", json!("null"), Value::Null),
+            ("action", json!("\"list\""), json!("list")),
+            ("command", json!("true"), json!("true")),
+            ("title", json!("\"x\""), json!("\"x\"")),
+        ] {
+            let mut value = given.clone();
+            read_text(name, &mut value);
+            assert_eq!(value, meant, "{name} {given}");
+        }
+    }
 }

@@ -4,9 +4,12 @@
 use std::sync::LazyLock;
 
 use muxtap_base::nonce;
-use muxtap_devices::{Caller, workspace::needs_key};
+use muxtap_devices::{
+    Caller,
+    workspace::{RpcRead, needs_key},
+};
 use rmcp::model::{JsonObject, Tool};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -44,6 +47,7 @@ pub struct Workspace {
     /// kill-tab, kill-pane, resize-pane, swap-pane; default: read tabs and panes
     pub command: Option<String>,
     /// Its target (tab:ID, pane:ID), direction, url, file, title, to, x, y, source, browser, editor
+    #[serde(default, deserialize_with = "object_or_text")]
     #[schema(value_type = Option<Object>)]
     pub args: Option<Value>,
     /// The workspaceRevision you saw
@@ -53,6 +57,25 @@ pub struct Workspace {
     /// If offline, read what it last published
     #[serde(default)]
     pub allow_stale: bool,
+}
+
+/// Reads an object, or a text of JSON that is one: models write both.
+fn object_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<Value>, D::Error> {
+    let given = Option::<Value>::deserialize(deserializer)?;
+    let object = given.as_ref().and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    Ok(object.filter(Value::is_object).or(given).map(plain))
+}
+
+/// Returns arguments with numbers where a text of a number is given and only a number can be meant.
+fn plain(mut args: Value) -> Value {
+    for name in ["x", "y"] {
+        if let Some(value) = args.get_mut(name)
+            && let Some(number) = value.as_str().and_then(|text| text.trim().parse::<serde_json::Number>().ok())
+        {
+            *value = Value::Number(number);
+        }
+    }
+    args
 }
 
 /// Result of `workspace`: a workspace, or a change to it.
@@ -90,6 +113,7 @@ fn caller() -> Caller {
         device: None,
         remote_control: true,
         label: "an agent (MCP)".into(),
+        program: "an agent over MCP".into(),
         family: None,
         token_ends: None,
         read_only: false,
@@ -126,8 +150,9 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
         let text = result.to_string();
         return Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: None, result }));
     };
-    // An unknown device is an error before a person is asked.
+    // An unknown device and a request that no owner can carry out are errors before a person is asked.
     relay.get(&caller(), &args.device)?;
+    RpcRead::parse(&command, args.args.clone().unwrap_or_default(), None, None)?;
     call.confirm(Tier::Create, &format!("{command} on the device {}", args.device)).await?;
     let expected_revision = match args.expected_revision {
         Some(revision) => revision,
@@ -148,4 +173,25 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
     let said = relay.request(&caller(), request).await?;
     let text = format!("done, revision {}", said.applied_revision.unwrap_or_default());
     Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: said.applied_revision, result: said.result }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_an_object_or_its_text() {
+        let read = |args: Value| {
+            let given = json!({ "device": "d", "command": "resize-pane", "args": args });
+            parse::<Workspace>(given.as_object().unwrap().clone()).unwrap().args
+        };
+        let meant = Some(json!({ "target": "pane:p1", "x": 80 }));
+        assert_eq!(read(json!({ "target": "pane:p1", "x": 80 })), meant);
+        assert_eq!(read(json!("{\"target\": \"pane:p1\", \"x\": \"80\"}")), meant);
+        assert_eq!(read(json!({ "title": "80" })), Some(json!({ "title": "80" })));
+        assert_eq!(read(json!("no object")), Some(json!("no object")), "its error names it");
+        assert_eq!(read(Value::Null), None);
+    }
 }

@@ -11,8 +11,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use muxtap_approvals::{Confirm, Decision, Question};
-use muxtap_base::plain;
+use muxtap_approvals::{
+    Confirm, Decision, Question,
+    consent::{PROMPT_CHARS, cut, visible},
+};
 use rmcp::{
     RoleServer,
     model::{
@@ -154,7 +156,7 @@ impl Confirm for Elicitation {
                 "Start Claude as {} {:?}{place}{directory}?\n\n{}",
                 request.kind(),
                 request.name,
-                plain::message(&request.prompt)
+                cut(&visible(&request.prompt), PROMPT_CHARS)
             );
             match self.ask_user(&what, question.over()).await {
                 ElicitationOutcome::Accepted => Decision::Approved,

@@ -16,13 +16,15 @@ mod sessions;
 mod snapshot;
 pub mod supervisor_only;
 mod supervisor_tool;
+mod synonyms;
 mod there;
 mod tool_call;
 mod tools;
 mod truncate;
 mod wait;
 mod watch;
-mod words;
+#[cfg(test)]
+mod words_test;
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
 pub use self::{accepted::accepted_arguments, there::call_tool};
-use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet};
+use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet, words};
 use muxtap_base::plain;
 use muxtap_engine::{Engine, Server};
 use muxtap_rooms::Rooms;
@@ -132,6 +134,19 @@ impl Mcp {
         let supervisor = supervisor_tool::supervisor(&engine, &rooms, &client);
         let (log_level, subscriptions) = (Arc::default(), Arc::default());
         Self { engine, rooms, client: Arc::new(client), supervisor, log_level, subscriptions, stop }
+    }
+
+    /// Returns the sets of tools that the client is offered: those that it chose, and the supervisor's
+    /// tool where a chat for its questions is configured.
+    fn offered(&self) -> Vec<ToolSet> {
+        let mut sets = self.client.tools.clone();
+        if sets.is_empty() {
+            sets.push(ToolSet::Native);
+        }
+        if sets.contains(&ToolSet::Native) && supervisor_tool::is_configured(&self.client) {
+            sets.push(ToolSet::ManageTmuxSessions);
+        }
+        sets
     }
 
     fn call_context(&self, context: &RequestContext<RoleServer>) -> CallContext {
@@ -274,7 +289,7 @@ impl Mcp {
 /// Converts an error into a tool's result: the model must act on it.
 fn failed(error: &Error) -> CallToolResult {
     let mut error = error.clone();
-    error.message = words::for_tools(&error.message);
+    error.message = words::for_models(&error.message);
     let text = format!("{}: {}{}", error.code.as_str(), error.message, output::output_so_far(&error));
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
     result.structured_content = serde_json::to_value(&error).ok();
@@ -283,11 +298,13 @@ fn failed(error: &Error) -> CallToolResult {
 
 /// Converts an error of a request that is not a tool call.
 fn refused(error: &Error) -> ErrorData {
-    let data = serde_json::to_value(error).ok();
+    let mut error = error.clone();
+    error.message = words::for_models(&error.message);
+    let (data, message) = (serde_json::to_value(&error).ok(), error.message);
     match error.code {
-        ErrorCode::NotFound => ErrorData::resource_not_found(error.message.clone(), data),
-        ErrorCode::InternalError => ErrorData::internal_error(error.message.clone(), data),
-        _ => ErrorData::invalid_params(error.message.clone(), data),
+        ErrorCode::NotFound => ErrorData::resource_not_found(message, data),
+        ErrorCode::InternalError => ErrorData::internal_error(message, data),
+        _ => ErrorData::invalid_params(message, data),
     }
 }
 
@@ -314,11 +331,11 @@ impl ServerHandler for Mcp {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::of(&self.client.tools)))
+        Ok(ListToolsResult::with_all_items(tools::of(&self.offered())))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::of(&self.client.tools).into_iter().find(|tool| tool.name == name)
+        tools::find(&self.client.tools, name)
     }
 
     async fn call_tool(
@@ -341,6 +358,7 @@ impl ServerHandler for Mcp {
             Some(output.map(|output| {
                 let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
                 result.structured_content = Some(output.answer);
+                result.is_error = Some(output.is_error);
                 result
             }))
         };

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::truncate::PAGE_CHARS;
+
 /// A tool's result: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]
 pub struct ToolOutput {
@@ -17,6 +19,8 @@ pub struct ToolOutput {
     pub text: String,
     /// The complete result.
     pub answer: Value,
+    /// Whether the result says that the tool could not do what was requested.
+    pub is_error: bool,
 }
 
 /// Fields that contain the id of a pane, a window or a session.
@@ -172,7 +176,7 @@ impl ListOutput {
         }
         if text.is_empty() && self.marks == Some(SeenMarks::None) {
             return "no commands are known: the pane's shell has printed no marks since muxtap began to follow the pane; \
-                    `muxtap shell-integration` switches them on"
+                    create with shell_integration: true starts a shell that does"
                 .to_owned();
         }
         for host in &self.unreachable {
@@ -197,7 +201,7 @@ pub struct CaptureOutput {
     pub text: String,
     /// Where the next `read_since` continues.
     pub cursor: String,
-    /// The number of characters cut out of the text's middle.
+    /// The number of characters before the text.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
     /// With `verify`: the comparison with tmux's own capture.
@@ -211,10 +215,16 @@ pub struct CaptureOutput {
 pub struct ReadOutput {
     /// The pane.
     pub pane: String,
-    /// The text, from its beginning.
+    /// The text: its end, or with `max_chars` a page.
     pub text: String,
     /// Where the next `read_since` continues.
     pub cursor: String,
+    /// The number of characters before the text.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: usize,
+    /// Where those begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_since: Option<String>,
     /// Whether more output is available.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
@@ -242,6 +252,9 @@ impl ReadOutput {
             let reason = serde_json::to_value(gap.reason).ok();
             let reason = reason.as_ref().and_then(Value::as_str).unwrap_or_default();
             let _ = writeln!(text, "[output is missing here: {reason}]");
+        }
+        if let Some(since) = &self.cut_since {
+            let _ = writeln!(text, "{}", the_rest("before this", self.cut, since));
         }
         let nothing = if self.command.is_some() { "(no output)" } else { "(nothing new)" };
         push_lines(&mut text, if self.text.is_empty() && !self.more { nothing } else { &self.text });
@@ -356,12 +369,17 @@ pub(super) fn output_so_far(error: &Error) -> String {
     so_far
 }
 
+/// Says how many characters are not shown, and how to read them.
+fn the_rest(place: &str, cut: usize, since: &str) -> String {
+    format!("[… {cut} characters {place}: read_since with since: {since:?}, max_chars: {PAGE_CHARS} …]")
+}
+
 /// Adds both ends of an output, and between them the length of the cut and where to read it.
 fn push_output(to: &mut String, output: &str, tail: Option<&str>, cut: usize, cursor: &str) {
     push_lines(to, output);
     let Some(tail) = tail else { return };
     if cut > 0 {
-        let _ = writeln!(to, "[… {cut} characters; read_since with since: {cursor:?} returns all from here …]");
+        let _ = writeln!(to, "{}", the_rest("here", cut, cursor));
     }
     push_lines(to, tail);
 }
@@ -449,7 +467,9 @@ impl SearchOutput {
 
     /// Formats the lines as grep prints them.
     pub fn text(&self) -> String {
-        let mut text = format!("{} matching lines in {} panes\n", self.matches, self.searched);
+        let counted = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let (lines, panes) = (counted(self.matches, "matching line"), counted(self.searched, "pane"));
+        let mut text = format!("{lines} in {panes}\n");
         let mut last: Option<(&str, usize)> = None;
         for MatchingLine { pane, number, line, before, after } in &self.lines {
             // Context that was already printed is not repeated.
@@ -558,6 +578,6 @@ mod tests {
         let text = "a\nhit 1\nb\nhit 2\nc\n";
         let (lines, matches) = matching_lines("%1", &regex::Regex::new("hit").unwrap(), text, 10, 1);
         let output = SearchOutput { searched: 1, matches, lines, next_page: None };
-        assert_eq!(output.text(), "2 matching lines in 1 panes\n%1-1- a\n%1:2: hit 1\n%1-3- b\n%1:4: hit 2\n%1-5- c\n");
+        assert_eq!(output.text(), "2 matching lines in 1 pane\n%1-1- a\n%1:2: hit 1\n%1-3- b\n%1:4: hit 2\n%1-5- c\n");
     }
 }

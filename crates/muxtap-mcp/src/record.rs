@@ -40,7 +40,7 @@ pub struct Record {
     /// start: also record what tools type
     #[serde(default)]
     pub input: bool,
-    /// start: asciicast v3 (default), v2, or text
+    /// start: asciicast v2 (default), v3, or text
     #[serde(default)]
     pub format: RecordFormat,
     /// As in list

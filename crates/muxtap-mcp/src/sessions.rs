@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock, time::Duration};
 
 use muxtap_base::plain;
+use muxtap_core::stream::render::text_end;
 use muxtap_sessions::AgentSessions;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use super::{
     args::one_or_many,
     output::ToolOutput,
     tools::{Effect, tool},
+    truncate::{MAX_CHARS, MOST_CHARS},
 };
 
 use muxtap_api::{
@@ -22,10 +24,11 @@ use muxtap_api::{
 
 /// The name of the tool.
 pub const NAME: &str = "agent_session";
-/// The number of characters of an agent's messages in a result: the last ones.
-const MAX_CHARS: usize = 20_000;
-/// The maximum number of events that are read for a result.
-const MOST_EVENTS: u64 = 1024;
+/// The number of events that are read at once.
+const PAGE_EVENTS: u64 = 1024;
+/// The size of an agent's messages that are kept while more are read, in bytes: far more than a
+/// result has.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// Arguments of `agent_session`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -49,14 +52,16 @@ pub struct AgentSessionArguments {
     pub env: BTreeMap<String, String>,
     /// create, send: the prompt
     pub text: Option<String>,
-    /// wait: regexes on lines of its messages and tools' content (default: until idle)
+    /// wait: regexes on its messages' and tools' lines (default: until idle)
     #[serde(default, deserialize_with = "one_or_many")]
     pub patterns: Vec<String>,
-    /// read, wait: a cursor (default: the last prompt)
+    /// read, wait: cursor (default: last prompt)
     pub since: Option<String>,
     /// send, wait: timeout (send: 0 only queues)
     pub wait_ms: Option<u64>,
-    /// answer: its id; a person is asked if the client can
+    /// Page size
+    pub max_chars: Option<usize>,
+    /// answer: its id; a person may be asked
     pub question: Option<String>,
     /// answer: yes or no
     pub allow: Option<bool>,
@@ -98,7 +103,7 @@ pub struct AgentSessionOutput {
     session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<u64>,
-    /// A prompt's outcome; `pending` if it is still running.
+    /// `pending`: it is still running.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,15 +112,28 @@ pub struct AgentSessionOutput {
     text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
+    // The number of characters before the text.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schema(ignore)]
+    cut: usize,
+    // More was said: `cursor` continues.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(ignore)]
+    more: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     questions: Vec<AgentQuestion>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The tools of the set.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<AgentSessionArguments, AgentSessionOutput>(
         NAME,
-        "Work with another coding agent: send it a prompt, get its outcome and what it said; `pending`: wait. \
+        "Work with another coding agent: send a prompt, get its outcome and words; `pending`: wait. \
          Answer its `questions`.",
         Effect::Types,
     )]
@@ -156,7 +174,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
             let info = sessions.create(&call.server(args.server.as_deref())?, request).await?;
             let name = info.session.to_string();
             match args.text {
-                Some(text) => send(call, &name, text, hold, &mut output).await?,
+                Some(text) => send(call, &name, (text, args.max_chars), hold, &mut output).await?,
                 None => output.outcome = None,
             }
             name
@@ -164,7 +182,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
         AgentSessionAction::Send => {
             let (name, text) = (needs("session", &args.session)?, needs("text", &args.text)?);
             call.confirm(Tier::Input, &format!("Send a prompt to {name}")).await?;
-            send(call, &name, text, hold, &mut output).await?;
+            send(call, &name, (text, args.max_chars), hold, &mut output).await?;
             name
         }
         AgentSessionAction::Wait => {
@@ -184,12 +202,12 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
                 AgentWaitOutcome::Asking => "asking".into(),
                 AgentWaitOutcome::Timeout => "pending".into(),
             });
-            said(call, &name, args.since, &mut output).await?;
+            said(call, &name, (args.since, args.max_chars), &mut output).await?;
             name
         }
         AgentSessionAction::Read => {
             let name = needs("session", &args.session)?;
-            said(call, &name, args.since, &mut output).await?;
+            said(call, &name, (args.since, args.max_chars), &mut output).await?;
             name
         }
         AgentSessionAction::Interrupt => {
@@ -217,7 +235,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
 async fn send(
     call: &CallContext,
     name: &str,
-    text: String,
+    (text, max_chars): (String, Option<usize>),
     hold: Duration,
     output: &mut AgentSessionOutput,
 ) -> Result<()> {
@@ -244,45 +262,103 @@ async fn send(
         None => ("pending", None),
     };
     (output.outcome, output.error) = (Some(word.to_owned()), error);
-    said(call, name, Some(sent.cursor.to_string()), output).await
+    said(call, name, (Some(sent.cursor.to_string()), max_chars), output).await
 }
 
-/// Adds an agent's messages since a position, and the position at which to continue.
-async fn said(call: &CallContext, name: &str, since: Option<String>, output: &mut AgentSessionOutput) -> Result<()> {
-    let since = Some(since.unwrap_or_else(|| "prompt".into()));
-    let query = AgentEventsQuery { since, limit: Some(MOST_EVENTS), wait_ms: None };
-    let page = call.rooms.sessions.events(&call.engine, name, &query).await?;
-    let mut text = String::new();
-    // Writing to a String cannot fail (also below).
-    if let Some(gap) = page.gap {
-        let _ = writeln!(text, "[{} events are missing]", gap.events.unwrap_or_default());
-    }
-    let mut in_message = false;
-    for entry in page.events {
-        match entry.event {
-            AgentEvent::Message { text: more } => {
-                in_message = true;
-                text.push_str(&more);
+/// Adds an agent's messages since a position, and the position at which to continue: the last ones,
+/// or a page from the beginning.
+async fn said(
+    call: &CallContext,
+    name: &str,
+    (since, max_chars): (Option<String>, Option<usize>),
+    output: &mut AgentSessionOutput,
+) -> Result<()> {
+    let begin = since.unwrap_or_else(|| "prompt".into());
+    let mut said = Said { most: max_chars.map(|most| most.clamp(100, MOST_CHARS)), ..Said::default() };
+    let mut at = begin.clone();
+    loop {
+        let query = AgentEventsQuery { since: Some(at.clone()), limit: Some(PAGE_EVENTS), wait_ms: None };
+        let page = call.rooms.sessions.events(&call.engine, name, &query).await?;
+        if let Some(gap) = page.gap {
+            // Writing to a String cannot fail (also below).
+            let _ = writeln!(said.text, "[{} events are missing]", gap.events.unwrap_or_default());
+        }
+        for entry in page.events {
+            if !said.add(entry.event) {
+                output.more = true;
+                // Also if no event of this page fitted.
+                output.cursor = Some(at.clone());
+                break;
             }
-            AgentEvent::Tool { title, status, text: more, .. } => {
-                if std::mem::take(&mut in_message) {
-                    text.push('\n');
-                }
-                let title = title.unwrap_or_default();
-                let status = status.unwrap_or_default();
-                if !title.is_empty() || !more.is_empty() {
-                    let _ = writeln!(text, "[tool {title} {status}] {more}");
-                }
-            }
-            _ => {}
+            at = entry.cursor.to_string();
+            output.cursor = Some(at.clone());
+        }
+        if output.more {
+            break;
+        }
+        at = page.cursor.to_string();
+        output.cursor = Some(at.clone());
+        if !page.more {
+            break;
         }
     }
-    let surplus = text.chars().count().saturating_sub(MAX_CHARS);
-    if surplus > 0 {
-        text = text.chars().skip(surplus).collect();
-    }
-    (output.text, output.cursor) = (Some(text), Some(page.cursor.to_string()));
+    let most = said.most.map_or(MAX_CHARS, |most| most.max(said.text.chars().count()));
+    let (end, cut) = text_end(&said.text, most);
+    output.cut = cut + said.dropped;
+    output.text = Some(match output.cut {
+        0 => end.to_owned(),
+        cut => format!("[… {cut} characters before this; since {begin} with max_chars shows them …]\n{end}"),
+    });
     Ok(())
+}
+
+/// An agent's messages.
+#[derive(Default)]
+struct Said {
+    text: String,
+    /// The number of characters that were dropped at the beginning.
+    dropped: usize,
+    is_in_message: bool,
+    /// Whether `text` has an event, beside notes about gaps.
+    has_event: bool,
+    /// The size of a page, in characters. `None`: only the end is needed.
+    most: Option<usize>,
+}
+
+impl Said {
+    /// Adds an event. Returns false if the page is full.
+    fn add(&mut self, event: AgentEvent) -> bool {
+        let mut added = String::new();
+        let is_message = matches!(event, AgentEvent::Message { .. });
+        match event {
+            AgentEvent::Message { text } => added = text,
+            AgentEvent::Tool { title, status, text, .. } => {
+                let (title, status) = (title.unwrap_or_default(), status.unwrap_or_default());
+                if self.is_in_message {
+                    added.push('\n');
+                }
+                if !title.is_empty() || !text.is_empty() {
+                    let _ = writeln!(added, "[tool {title} {status}] {text}");
+                }
+            }
+            _ => return true,
+        }
+        // An event that is larger than a page is a page of its own.
+        let is_full = |most| self.text.chars().count() + added.chars().count() > most;
+        if self.has_event && self.most.is_some_and(is_full) {
+            return false;
+        }
+        self.has_event |= !added.is_empty();
+        self.is_in_message = is_message;
+        self.text.push_str(&added);
+        let surplus = self.text.len().saturating_sub(2 * KEPT_BYTES);
+        if self.most.is_none() && surplus > 0 {
+            let from = self.text.len() - KEPT_BYTES;
+            let from = (from..self.text.len()).find(|at| self.text.is_char_boundary(*at)).unwrap_or_default();
+            self.dropped += self.text.drain(..from).count();
+        }
+        true
+    }
 }
 
 /// Answers a question: the client's person does, if there is one. Declining needs no consent.
@@ -319,7 +395,9 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
             // The agent's words come last, each line indented: none can pass for muxtap's own.
             let detail: String = plain::message(detail).lines().flat_map(|line| ["\n    ", line]).collect();
             let title = plain::name(&question.title);
-            let what = format!("The answer would be: {answer}\n\n{name} asks: {title}\n{detail}");
+            let by = plain::name(&question.asked_by);
+            let what =
+                format!("The answer would be: {answer}\n\n{by} asks to do this:\n{detail}\n\nIt calls that: {title}");
             let over = async {
                 let _ = sessions.question_over(name, id).await;
             };
@@ -343,7 +421,9 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
             if given.allow.is_none() && given.option.is_none() {
                 return Err(Error::invalid(format!("allow: {why}; expected `allow` or `option`")));
             }
-            call.confirm(Tier::Input, &format!("Allow {name}: {}", plain::name(&question.title))).await?;
+            let detail = question.detail.as_deref().unwrap_or_default().replace('\n', "\n    ");
+            call.confirm(Tier::Input, &format!("Allow {} to do this:\n    {detail}\n\nAllow it", question.asked_by))
+                .await?;
             sessions.answer(&call.engine, name, id, &given, answerer)
         }
     }
@@ -364,11 +444,44 @@ fn finish(
         let _ = write!(text, " ({error})");
     }
     for question in &output.questions {
-        let _ = write!(text, "\nquestion {}: {}", question.id, question.title);
+        let detail = question.detail.as_deref().unwrap_or_default().replace('\n', "\n    ");
+        let _ = write!(text, "\nquestion {}: {}\n    {detail}", question.id, question.title);
     }
     if let Some(said) = &output.text {
         let _ = write!(text, "\n{said}");
     }
+    if let Some(cursor) = output.cursor.as_ref().filter(|_| output.more) {
+        let _ = write!(text, "\n[more: since {cursor}]");
+    }
     output.session = Some(name);
     Ok(ToolOutput::new(text, &output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: String) -> AgentEvent {
+        AgentEvent::Message { text }
+    }
+
+    #[test]
+    fn the_end_is_kept_of_any_length_and_a_page_ends_at_its_size() {
+        let mut end = Said::default();
+        for number in 0..100_000 {
+            assert!(end.add(message(format!("line {number}ä\n"))));
+        }
+        assert!(end.text.ends_with("line 99999ä\n") && end.text.len() <= 2 * KEPT_BYTES);
+        let all: usize = (0..100_000).map(|number| format!("line {number}ä\n").chars().count()).sum();
+        assert_eq!(end.dropped + end.text.chars().count(), all);
+        let mut page = Said { most: Some(100), ..Said::default() };
+        assert!(page.add(message("x".repeat(90))));
+        assert!(!page.add(message("y".repeat(20))));
+        assert!(page.add(message("z".repeat(10))) && page.text.ends_with('z'));
+        assert!(Said { most: Some(100), ..Said::default() }.add(message("x".repeat(1000))), "one event is whole");
+        let gap = "[7 events are missing]\n";
+        let mut after_gap = Said { text: gap.into(), most: Some(100), ..Said::default() };
+        assert!(after_gap.add(message("x".repeat(1000))), "also after a gap: the next page begins behind it");
+        assert!(!after_gap.add(message("y".into())), "the next event is on the next page");
+    }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{CallContext, args::one_or_many, output::ToolOutput, tools::hex_shown, truncate::truncate_middle};
+use super::{CallContext, args::one_or_many, output::ToolOutput, tools::hex_shown, truncate::truncate_start};
 
 use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 
@@ -85,7 +85,7 @@ pub struct Snapshot {
     /// Replace one of that name
     #[serde(default)]
     pub replace: bool,
-    /// `import`: a file of tmuxp, tmuxinator or smug; `send_to_group`: typed literally
+    /// `import`: a file of tmuxp, tmuxinator, smug or tmux-resurrect; `send_to_group`: typed literally
     pub text: Option<String>,
     /// `send_to_group`: keys by tmux's names, after the text
     #[serde(default, deserialize_with = "one_or_many")]
@@ -241,7 +241,7 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
         }
         _ => {
             let (text, hex) = (text.clone(), hex.clone());
-            (InputRequest { text, keys, hex, paste: *paste, submit: *submit }, None)
+            (InputRequest { text, keys, hex, paste: *paste, submit: *submit, run: None }, None)
         }
     };
     // Output in reply to the text also counts.
@@ -254,7 +254,7 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
 
 fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {
     let answer = serde_json::to_value(answer?).map_err(|error| Error::internal(error.to_string()))?;
-    let shown = truncate_middle(&answer.to_string(), None);
+    let shown = truncate_start(&answer.to_string(), None, "the result's structure has them");
     Ok(ToolOutput::new(shown.text, &SnapshotOutput { answer }))
 }
 

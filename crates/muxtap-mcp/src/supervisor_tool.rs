@@ -25,13 +25,23 @@ pub(super) fn tool() -> Tool {
     Tool::new(NAME, DESCRIPTION, Arc::new(schema))
 }
 
+/// Returns a variable of the client's environment, or of the daemon's if the client has none.
+fn variable(client: &ClientContext, name: &str) -> Option<String> {
+    match &client.env {
+        Some(env) => env.get(name).cloned(),
+        None => std::env::var(name).ok(),
+    }
+}
+
+/// Returns whether the client's environment names a chat in which a person is asked.
+pub(super) fn is_configured(client: &ClientContext) -> bool {
+    PlatformEnvironment::read(&|name: &str| variable(client, name)).is_ok()
+}
+
 /// Creates the supervisor of this client's server; `None` if the client has no server.
 pub(super) fn supervisor(engine: &Engine, rooms: &Rooms, client: &ClientContext) -> Option<Supervisor> {
     let socket = client.server.clone()?;
-    let var = |name: &str| match &client.env {
-        Some(env) => env.get(name).cloned(),
-        None => std::env::var(name).ok(),
-    };
+    let var = |name: &str| variable(client, name);
     let environment = PlatformEnvironment::read(&var).ok();
     let mut confirm: Vec<Arc<dyn Confirm>> = Vec::new();
     let (mut channel, mut thread, mut answer_timeout) = (None, None, DEFAULT_ANSWER_TIMEOUT);

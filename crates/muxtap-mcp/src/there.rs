@@ -51,7 +51,7 @@ pub(super) async fn call(
     let answered = if let ToolCall::Wait(wait) = &*asked {
         peer.wait_tool(wait, wait.id.as_deref(), call.max_hold()).await
     } else {
-        peer.tool(name, &*asked, again).await
+        peer.tool(asked.wire_name(name), &*asked, again).await
     };
     if let Some(record) = &mut record {
         record.finish(answered.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
@@ -69,7 +69,7 @@ pub(super) async fn call(
     {
         *id = format!("{host}/{id}");
     }
-    Ok(Some(ToolOutput { text, answer }))
+    Ok(Some(ToolOutput { text, answer, is_error: false }))
 }
 
 /// Calls a native tool for a caller without an MCP session. `wait_id`: the id for a wait that the
@@ -84,7 +84,7 @@ pub async fn call_tool(
 ) -> Result<ToolCallAnswer> {
     let none = || Error::not_found(format!("unknown tool {name:?}"));
     // The supervisor asks the person of its client, and other sets of tools are for clients that chose them.
-    if name == muxtap_supervise::NAME || !tools::TOOLS.iter().any(|tool| tool.name == name) {
+    if name == muxtap_supervise::NAME || tools::find(&[], name).is_none() {
         return Err(none());
     }
     let call = CallContext {

@@ -68,6 +68,10 @@ impl ToolCall {
             "send_keys" => parse(arguments).map(Self::Send),
             "create" => parse(arguments).map(Self::Create),
             "kill" => parse(arguments).map(Self::Kill),
+            "rename" => parse(arguments).map(|args: args::Rename| Self::Change(Box::new(args.into()))),
+            "resize" => parse(arguments).map(|args: args::Resize| Self::Change(Box::new(args.into()))),
+            "select" => parse(arguments).map(|args: args::Select| Self::Change(Box::new(args.into()))),
+            "respawn" => parse(arguments).map(|args: args::Respawn| Self::Change(Box::new(args.into()))),
             "change" => parse(arguments).map(Self::Change),
             "search" => parse(arguments).map(Self::Search),
             "watch" => parse(arguments).map(Self::Watch),
@@ -135,6 +139,12 @@ impl ToolCall {
             Self::Run(args) => args.id.as_deref(),
             _ => None,
         }
+    }
+
+    /// Returns the name of the tool by which another muxtap has the call.
+    pub(super) fn wire_name<'n>(&self, name: &'n str) -> &'n str {
+        // `rename`, `resize`, `select` and `respawn` are parts of it.
+        if matches!(self, Self::Change(_)) { "change" } else { name }
     }
 
     /// Returns how the call is forwarded. `None`: it is never forwarded.
@@ -229,6 +239,8 @@ mod tests {
         assert_eq!(tier("create", json!({})), Some(Tier::Create));
         assert_eq!(tier("change", json!({"target": "%0", "respawn": true})), Some(Tier::Create));
         assert_eq!(tier("change", json!({"target": "%0", "respawn": true, "kill": true})), Some(Tier::Kill));
+        assert_eq!(tier("respawn", json!({"target": "%0"})), Some(Tier::Create));
+        assert_eq!(tier("respawn", json!({"target": "%0", "kill": true})), Some(Tier::Kill));
         assert_eq!(tier("kill", json!({"target": "%0"})), Some(Tier::Kill));
         assert_eq!(tier("record", json!({})), None);
         assert_eq!(tier("snapshot", json!({"action": "list"})), None);
@@ -256,6 +268,28 @@ mod tests {
             let again = serde_json::to_value(call(name, &sent)).unwrap();
             assert_eq!(sent, again, "{name}");
         }
+    }
+
+    /// Each part of `change` is the call that `change` would be.
+    #[test]
+    fn a_change_by_its_own_name_is_forwarded_as_a_change() {
+        for (name, given, change) in [
+            ("rename", json!({"target": "w", "name": "x"}), json!({"target": "w", "name": "x"})),
+            ("resize", json!({"target": "%0", "zoom": false}), json!({"target": "%0", "zoom": false})),
+            ("resize", json!({"target": "w:1", "width": "90"}), json!({"target": "w:1", "width": 90})),
+            ("select", json!({"target": "%0"}), json!({"target": "%0", "select": true})),
+            ("select", json!({"target": "%0", "leave_mode": true}), json!({"target": "%0", "leave_mode": true})),
+            (
+                "respawn",
+                json!({"pane": "%0", "cmd": "top", "kill": true}),
+                json!({"target": "%0", "respawn": true, "command": ["top"], "kill": true}),
+            ),
+        ] {
+            let call = call(name, &given);
+            assert_eq!(call.wire_name(name), "change");
+            assert_eq!(serde_json::to_value(call).unwrap(), change, "{name}");
+        }
+        assert!(ToolCall::parse("resize", JsonObject::new()).unwrap().is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
     },
     schema, snapshot, there,
     tool_call::ToolCall,
-    truncate::{MAX_CHARS, MOST_CHARS, truncate_middle},
+    truncate::{MAX_CHARS, MOST_CHARS, truncate_start},
 };
 
 use muxtap_api::{
@@ -64,6 +64,7 @@ pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
             ToolSet::Capability => capability::TOOLS.iter(),
             ToolSet::Devices => super::devices::TOOLS.iter(),
             ToolSet::Sessions => super::sessions::TOOLS.iter(),
+            ToolSet::ManageTmuxSessions => std::slice::from_ref(&*SUPERVISOR).iter(),
         };
         let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
         tools.extend(fresh);
@@ -77,7 +78,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![
         tool::<args::List, ListOutput>(
             "list",
-            "List tmux sessions, windows, panes, the commands that ran in a pane, or coding agents: what each asks.",
+            "List tmux sessions, windows, panes, a pane's commands, or coding agents and their questions.",
             Reads,
         ),
         tool::<args::Capture, CaptureOutput>("capture_pane", "Return a pane's screen, as tmux capture-pane -p.", Reads),
@@ -104,17 +105,36 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             Types,
         ),
         tool::<args::Create, CreatedAnswer>("create", "Create a session, window or pane; returns its pane.", Makes),
-        tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
-        tool::<args::Change, DoneAnswer>("change", "Rename, resize, lay out, select, zoom or respawn.", Changes),
+        tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session.", Ends),
+        tool::<args::Rename, DoneAnswer>("rename", "Rename a session or window, or title a pane.", Changes),
+        tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
+        tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
+        tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
         tool::<args::Watch, WatchOutput>(
             "watch",
             "Report what happens in panes: output, exits, bells, agents. Pass `resume` of the last result for no gaps.",
             Reads,
         ),
         tool::<args::Search, SearchOutput>("search", "Find lines in everything that panes printed.", Reads),
-        super::supervisor_tool::tool().with_annotations(ToolAnnotations::new().destructive(true)),
     ]
 });
+
+/// Tools by which native ones were called before. They are offered to no client, and still work.
+static EARLIER: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    let change = "Rename, resize, lay out, select, zoom or respawn.";
+    vec![tool::<args::Change, DoneAnswer>("change", change, Effect::Changes), SUPERVISOR.clone()]
+});
+
+/// The tool of the set `manage-tmux-sessions`.
+static SUPERVISOR: LazyLock<Tool> =
+    LazyLock::new(|| super::supervisor_tool::tool().with_annotations(ToolAnnotations::new().destructive(true)));
+
+/// Returns the tool that a client with these sets can call by a name.
+pub fn find(sets: &[ToolSet], name: &str) -> Option<Tool> {
+    let is_native = sets.is_empty() || sets.contains(&ToolSet::Native);
+    let earlier = EARLIER.iter().filter(|_| is_native);
+    of(sets).iter().chain(earlier).find(|tool| tool.name == name).cloned()
+}
 
 /// The tools of the set `snapshot`.
 static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
@@ -139,7 +159,7 @@ async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Resul
     let Some(host) = asked.place(call)? else { return Box::pin(asked.perform(call)).await };
     let output = match Box::pin(there::call(call, &host, name, &mut asked)).await? {
         Some(output) => output,
-        None => Box::pin(asked.perform(call)).await?,
+        None => Box::pin(asked.perform(call)).await.map_err(|error| call.engine.explained_of(&host, error))?,
     };
     Ok(output.on_host(&host))
 }
@@ -243,7 +263,7 @@ pub(super) async fn capture(call: &CallContext, args: args::Capture) -> Result<T
     };
     let answer = server.capture(&args.target, &request).await?;
     let text = if args.trailing { &answer.text } else { answer.text.trim_end() };
-    let shown = truncate_middle(text, args.max_chars);
+    let shown = truncate_start(text, args.max_chars, "max_chars: up to 1000000 returns them");
     let output = CaptureOutput {
         pane: answer.pane.to_string(),
         text: shown.text,
@@ -275,7 +295,14 @@ pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOut
         wait_ms,
         command: args.command,
     };
+    let (mut cut, mut cut_since) = (0, None);
     let answer = match args.format {
+        // Without a size, what came last: a model seldom needs more.
+        ReadFormat::Text if args.max_chars.is_none() && args.max_bytes.is_none() => {
+            let (answer, before, begin) = server.read_end(&args.target, &request, MAX_CHARS).await?;
+            (cut, cut_since) = (before, (before > 0).then(|| begin.to_string()));
+            answer
+        }
         ReadFormat::Text => server.read_page(&args.target, &request, limit(args.max_chars)).await?,
         // Cut in the middle of a sequence or of base64 it would be useless.
         ReadFormat::Ansi | ReadFormat::Raw => {
@@ -290,6 +317,8 @@ pub(super) async fn read(call: &CallContext, args: args::Read) -> Result<ToolOut
         pane: answer.pane.to_string(),
         text: answer.text.or(answer.data).unwrap_or_default(),
         cursor: answer.cursor.to_string(),
+        cut,
+        cut_since,
         more: answer.more,
         gap: answer.gap,
         command: answer.command,
@@ -320,6 +349,8 @@ pub(super) async fn run(call: &CallContext, args: args::Run) -> Result<ToolOutpu
                 timeout_ms: args.timeout_ms,
                 clear_line: args.clear_line,
                 prompt_ms: args.prompt_ms,
+                escapes: false,
+                key: None,
             };
             let run = server.begin_run(&meant, &request)?;
             let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
@@ -393,7 +424,9 @@ pub(super) async fn send(call: &CallContext, args: args::Send) -> Result<ToolOut
         (Some(text), Some(keys), None) if !args.submit => {
             (InputRequest { text: Some(text), paste: args.paste, ..InputRequest::default() }, Some(keys))
         }
-        (text, keys, hex) => (InputRequest { text, keys, hex, paste: args.paste, submit: args.submit }, None),
+        (text, keys, hex) => {
+            (InputRequest { text, keys, hex, paste: args.paste, submit: args.submit, run: None }, None)
+        }
     };
     let answer = server.input(&target, &first).await?;
     if let Some(keys) = then {
@@ -452,6 +485,7 @@ pub(super) async fn create(call: &CallContext, args: args::Create) -> Result<Too
         env: args.env,
         keep: args.keep,
         caller_env: call.client.env.clone(),
+        shell_integration: args.shell_integration,
     };
     let target = |what: &str| {
         args.target.clone().ok_or_else(|| {
@@ -568,6 +602,7 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
             cwd: args.cwd,
             env: args.env,
             keep: args.keep,
+            shell_integration: args.shell_integration,
             ..SpawnRequest::default()
         },
     });
@@ -680,7 +715,11 @@ fn limit(max_chars: Option<usize>) -> usize {
 /// Creates a result from its text, with `answer` as its JSON.
 impl ToolOutput {
     pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
-        Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
+        Self {
+            text: text.into(),
+            answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())),
+            is_error: false,
+        }
     }
 }
 
@@ -751,13 +790,8 @@ mod tests {
                 assert!(output || name == "server" || name == "action", "{} {name}: {field}", tool.name);
                 assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
             }
-            // The supervisor returns texts.
             let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
-            assert!(
-                output.map_or(tool.name == "manage_tmux_sessions", |output| output["type"] == "object"),
-                "{}",
-                tool.name
-            );
+            assert!(output.is_some_and(|output| output["type"] == "object"), "{}", tool.name);
             assert!(tool.annotations.is_some() && tool.description.is_some());
         }
     }

@@ -76,7 +76,11 @@ pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOut
     };
     // The wait continues without this call, or has ended.
     cancel_on_drop.id = None;
-    Ok(ToolOutput { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
+    Ok(ToolOutput {
+        text: text(&answer),
+        answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})),
+        is_error: false,
+    })
 }
 
 async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Duration) {
@@ -128,7 +132,11 @@ fn text(answer: &WaitAnswer) -> String {
                 writeln!(text, "{} {}", one.pane, command.map(CommandInfo::summary).unwrap_or_default())
             }
             (false, ..) if one.how.as_deref() == Some("unmarked") => {
-                writeln!(text, "{} {what}: the shell marks no commands; see `muxtap shell-integration`", one.pane)
+                writeln!(
+                    text,
+                    "{} {what}: the shell marks no commands; create with shell_integration: true starts one that does",
+                    one.pane
+                )
             }
             (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
             (true, None, _) => match (one.exit_status, one.exit_signal) {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     CallContext, args,
     output::{ToolOutput, WatchOutput},
-    truncate::truncate_middle,
+    truncate::{MAX_CHARS, truncate_start},
 };
 
 /// How long a call waits for an event by default, in milliseconds.
@@ -26,8 +26,8 @@ const AT_MOST: Duration = Duration::from_secs(2);
 const MOST_CHARS: usize = 200_000;
 /// The maximum number of events in a result.
 const MOST_EVENTS: usize = 100;
-/// The number of characters of one pane's output in a result.
-const PANE_CHARS: usize = 4000;
+/// The fewest characters of one pane's output in a result.
+const PANE_CHARS: usize = 400;
 
 /// Waits for an event, collects those that follow it, and returns them with the position at which
 /// to continue.
@@ -86,7 +86,7 @@ pub(super) async fn watch(call: &CallContext, args: args::Watch) -> Result<ToolO
     output.bound();
     // The time from before the first event: a duplicate is better than a missed event.
     output.resume = format!("{begun}@{}", output.resume);
-    Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default() })
+    Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default(), is_error: false })
 }
 
 impl WatchOutput {
@@ -114,9 +114,11 @@ impl WatchOutput {
     }
 
     fn bound(&mut self) {
+        let panes = self.events.iter().filter(|event| event.get("text").is_some()).count().max(1);
+        let each = (MAX_CHARS / panes).max(PANE_CHARS);
         for text in self.events.iter_mut().filter_map(|event| event.get_mut("text")) {
             if let Some(whole) = text.as_str() {
-                *text = truncate_middle(whole, Some(PANE_CHARS)).text.into();
+                *text = truncate_start(whole, Some(each), "read_since with max_chars pages through them").text.into();
             }
         }
     }

@@ -1,10 +1,12 @@
-//! Listening: sockets, TLS, tokens, and the limits of a connection. Every interface that listens
-//! uses this crate; the meaning of a request is the interface's own.
+//! Listening: sockets, TLS, tokens, and the limits of a connection; and connections to other
+//! machines. Every interface that listens uses this crate; the meaning of a request is the interface's own.
 
 pub mod handed;
 mod held;
 pub mod owner;
 mod places;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod seldom;
 mod serve;
 pub mod tls;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use muxtap_engine::{Engine, Pane, PaneChanges};
+use muxtap_engine::{Engine, Pane, PaneChanges, PaneCommand};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -23,11 +23,11 @@ use super::{
     frame::{Frame, Shot},
     lines::{Attached, Lines, Settled},
     list::{self, List},
-    view::View,
+    view::{Listed, View},
     wire::{self, Input, Message},
 };
 
-use muxtap_api::{Error, ErrorCode, Result, Size, Tier, ToolCallAnswer};
+use muxtap_api::{CommandInfo, Error, ErrorCode, Result, Size, Tier, ToolCallAnswer};
 use muxtap_approvals::approvals::{Approvals, Watcher};
 use muxtap_core::screen::RowRuns;
 
@@ -63,6 +63,11 @@ pub const ANSWERS_BYTES: usize = 4 * 1024 * 1024;
 const CHAR_BYTES: usize = 3;
 /// The default `max_chars` of a call.
 const CHARS: u64 = 16_000;
+/// The maximum number of commands in one response; below, of the characters of a command's line, and
+/// the usual maximum size of a command, in bytes.
+const COMMANDS: usize = 200;
+const COMMAND_CHARS: usize = 200;
+const COMMAND_BYTES: usize = 1024;
 /// The usual maximum size of a history line, in bytes; many styles make it larger.
 const LINE_BYTES: usize = 1024;
 
@@ -373,6 +378,7 @@ impl Connection {
                 }
             }
             Message::History { id, view, from, count } => self.history(id, view, from, count),
+            Message::Commands { id, view, changed } => self.commands(id, view, changed),
             Message::Input(input) => self.input(input, attached),
             Message::Waits {} if self.may_all => self.waits = Some((self.engine.wait_changes(), Pace::now())),
             Message::Waits {} => {
@@ -634,6 +640,24 @@ impl Connection {
         }));
     }
 
+    /// Lists the commands of a view's pane, with their lines; `changed`: only what has changed since
+    /// the last list.
+    fn commands(&mut self, id: u64, number: u32, changed: bool) {
+        let Some(view) = self.views.get(&number) else {
+            let error = Error::not_found(format!("unknown view: {number}"));
+            return self.answers.push_back(wire::failed(&error, [("id", id)]));
+        };
+        let (pane, listed) = (view.pane.clone(), view.listed.clone());
+        self.work(id, COMMANDS * COMMAND_BYTES, async move {
+            let placed = pane.commands_by_line(COMMANDS)?;
+            let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+            if !changed {
+                *listed = Listed::default();
+            }
+            Ok(listed.change(placed.iter().map(|placed| (placed.1.command.number, command(placed))).collect()))
+        });
+    }
+
     fn input(&mut self, mut input: Input, attached: &Attached) {
         let pane = self.engine.pane_of_key(&input.key).ok_or_else(|| gone(&input.key));
         let outcome = match input.typed() {
@@ -715,6 +739,16 @@ fn settled_message((seq, outcome): &Settled) -> String {
         Ok(cursor) => format!(r#"{{"type":"ack","seq":{seq},"cursor":"{cursor}"}}"#),
         Err(error) => json!({ "type": "nack", "seq": seq, "error": error }).to_string(),
     }
+}
+
+/// Returns a command with the number of its line.
+fn command((at, placed): &(u64, PaneCommand)) -> Value {
+    let CommandInfo { number, line, started_ms, duration_ms, status, signal, end, whole, .. } = placed.into();
+    let line = line.map(|line| line.chars().take(COMMAND_CHARS).collect::<String>());
+    json!({
+        "at": at, "number": number, "line": line, "started_ms": started_ms, "duration_ms": duration_ms,
+        "status": status, "signal": signal, "end": end, "whole": whole,
+    })
 }
 
 /// Reads lines of a pane's history.

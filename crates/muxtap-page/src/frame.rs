@@ -26,6 +26,8 @@ pub(super) struct Frame {
     history: u32,
     /// The number of the oldest line of the history.
     first: u64,
+    /// How often the commands and their lines may have changed.
+    commands: u64,
     stale: bool,
     /// The exit status of the program that has ended.
     pub(super) exit: Option<Exit>,
@@ -77,6 +79,7 @@ impl Frame {
             title: look.title.chars().take(TITLE).collect(),
             history: screen.history_size(),
             first: screen.history_start(),
+            commands: look.commands,
             stale: false,
             exit: None,
         }
@@ -147,6 +150,7 @@ impl Frame {
         };
         number("history", u64::from(self.history), kept.map(|kept| u64::from(kept.history)));
         number("first", self.first, kept.map(|kept| kept.first));
+        number("commands", self.commands, kept.map(|kept| kept.commands));
         if kept.is_none_or(|kept| kept.stale != self.stale) {
             let _ = write!(out, r#","stale":{}"#, self.stale);
         }
@@ -253,6 +257,7 @@ mod tests {
                 is_followed: true,
                 made: 1,
                 refreshed: self.refreshed,
+                commands: 0,
                 title: "t",
                 cursor,
                 exit: None,

@@ -84,6 +84,7 @@ fn text(key: &str, socket: &str, info: &PaneInfo, agent: Option<Value>) -> Strin
     let mut entry = json!({
         "key": key, "id": info.id, "socket": socket, "session": info.session, "window": info.window_index.to_string(),
         "window_name": info.window, "pane": info.index, "title": info.title, "command": info.command, "cwd": info.path,
+        "session_id": info.session_id, "window_id": info.window_id, "pid": info.pid,
         "columns": info.size.width, "rows": info.size.height, "active": info.active, "dead": dead,
     });
     if let Some((agent, entry)) = agent.zip(entry.as_object_mut()) {

@@ -1,11 +1,32 @@
 //! A view: a pane as one page shows it.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use muxtap_engine::{Pane, PaneWatch};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{connection::FPS, frame::Frame};
+
+/// The commands that a view has, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Listed(BTreeMap<u64, Value>);
+
+impl Listed {
+    /// Replaces the commands. Returns those that have changed, and the numbers of those that are gone.
+    pub(super) fn change(&mut self, now: BTreeMap<u64, Value>) -> Value {
+        let gone: Vec<_> = self.0.keys().filter(|number| !now.contains_key(number)).collect();
+        let changed: Vec<_> =
+            now.iter().filter(|(number, one)| self.0.get(number) != Some(one)).map(|(_, one)| one).collect();
+        let answer = json!({ "commands": changed, "gone": gone });
+        self.0 = now;
+        answer
+    }
+}
 
 /// A pane that is shown, and the state that the page has of it.
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that is under way, or due")]
@@ -13,6 +34,8 @@ pub(super) struct View {
     pub(super) pane: Pane,
     /// Distinguishes this view from an earlier one with its number.
     pub(super) serial: u64,
+    /// The commands that the page has.
+    pub(super) listed: Arc<Mutex<Listed>>,
     /// The last frame that was sent.
     pub(super) last: Option<Frame>,
     /// An unsent frame from tmux, made while memory was not certain.
@@ -45,6 +68,7 @@ impl View {
             _in_use: Box::new(pane.keep_in_use()),
             pane,
             serial,
+            listed: Arc::default(),
             last: None,
             asked: None,
             credit: true,
@@ -113,6 +137,20 @@ impl Drop for View {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_commands_that_have_changed_are_listed_again() {
+        let mut listed = Listed::default();
+        let all = |range: std::ops::Range<u64>| range.map(|number| (number, json!({ "number": number }))).collect();
+        let first = listed.change(all(1..201));
+        assert_eq!(first["commands"].as_array().unwrap().len(), 200);
+        assert_eq!(listed.change(all(1..201)), json!({ "commands": [], "gone": [] }));
+        // The window of commands moves on, and one has ended.
+        let mut now: BTreeMap<u64, Value> = all(2..202);
+        now.insert(200, json!({ "number": 200, "end": "ended" }));
+        let changed = json!({ "commands": [{ "number": 200, "end": "ended" }, { "number": 201 }], "gone": [1] });
+        assert_eq!(listed.change(now), changed);
+    }
 
     /// Sends messages as soon as each is due; returns the time between the last two.
     fn paced(messages: u32, is_drawn_anew: bool) -> Duration {

@@ -37,6 +37,13 @@ pub(super) enum Message {
         from: u64,
         count: u64,
     },
+    Commands {
+        id: u64,
+        view: u32,
+        /// Only what has changed since the last response for this view.
+        #[serde(default)]
+        changed: bool,
+    },
     Input(Input),
     Fit {
         id: u64,

@@ -66,6 +66,11 @@ impl Peers {
         peer.list(url::with_query(&path, &list), field).await
     }
 
+    /// Forgets a host. Its link ends once no request uses it.
+    pub fn forget(&self, host: &str) {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).remove(host);
+    }
+
     /// Returns the state of a host's muxtap. `None`: it was not requested yet.
     pub fn info(&self, host: &str) -> Option<PeerInfo> {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);

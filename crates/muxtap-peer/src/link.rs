@@ -36,7 +36,7 @@ const BANNER_BYTES: u64 = 1 << 20;
 /// The most bytes of stderr that are kept: ssh's last lines have the reason of a failure.
 const STDERR_BYTES: usize = 8 << 10;
 /// The silence after which a link is pinged, and the time limit for the reply.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// The time limit for ssh to print its configuration.
 const CONFIGURATION_LIMIT: Duration = Duration::from_secs(5);
 /// The time for which a connection may remain at the end for requests that share it.
@@ -371,13 +371,10 @@ impl PeerHost {
                 let mut heard = heard;
                 let _ = timeout(FIRST_ANSWER_LIMIT, async { while heard.changed().await.is_ok() {} }).await;
                 let said = heard.borrow().clone();
+                let said = self.transport.with_state(said.trim().to_owned(), FIRST_ANSWER_LIMIT).await;
                 return Err(self.failure(&said));
             }
-            Err(_) => {
-                let seconds = FIRST_ANSWER_LIMIT.as_secs();
-                let message = format!("host {}: no response for {seconds} s", self.name());
-                return Err(Failure::Down(Error::unavailable(message)));
-            }
+            Err(_) => return Err(Failure::Down(self.transport.silent(FIRST_ANSWER_LIMIT))),
         };
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder

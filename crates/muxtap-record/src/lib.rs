@@ -6,6 +6,7 @@
 
 mod alis;
 mod cast;
+mod commands;
 mod files;
 pub mod live;
 mod recorder;

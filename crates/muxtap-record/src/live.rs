@@ -73,7 +73,7 @@ impl Live {
     /// Starts a stream with the pane's current screen.
     pub async fn begin(pane: Pane, secrets: Option<Secrets>) -> Result<Self> {
         let (source, start) = Source::begin(pane, &Since::Now, None).await?;
-        let redactor = secrets.clone().map(|secrets| Redactor::new(secrets, start.size.width));
+        let redactor = secrets.clone().map(|secrets| Redactor::new(secrets, start.size));
         let messages = Messages { alis: Alis::default(), redactor, secrets, ready: VecDeque::new(), over: false };
         let mut writer = Writer::Here(Box::default());
         writer.begin(Box::new(messages), move |messages| messages.begin(start.size, &start.screen));
@@ -144,7 +144,7 @@ impl Messages {
             }
             Item::Resized { at, size } => {
                 if let Some(redactor) = &mut self.redactor {
-                    redactor.resize(size.width);
+                    redactor.resize(size);
                 }
                 self.ready.push_back(self.alis.resize(at, size));
             }

@@ -68,9 +68,8 @@ impl Recorder {
     /// Starts a recording: creates the first file, with the current screen.
     pub(super) fn begin(plan: Plan, entry: Arc<Entry>, source: Source, start: Start, files: Files) -> Result<Self> {
         let Start { screen, size, began_ms, gap } = start;
-        let redactor = |columns: u16| plan.secrets.clone().map(|secrets| Redactor::new(secrets, columns));
-        let mut output = redactor(size.width);
-        let input = redactor(u16::MAX);
+        let mut output = plan.secrets.clone().map(|secrets| Redactor::new(secrets, size));
+        let input = plan.secrets.clone().map(|secrets| Redactor::for_text(secrets, u16::MAX));
         let shown = shown(output.as_mut(), &screen);
         let title = plan.secrets.as_ref().map_or_else(|| plan.title.clone(), |secrets| secrets.replace(&plan.title));
         let plan = Plan { title, ..plan };
@@ -179,7 +178,7 @@ impl Recorder {
                     self.size = size;
                     self.cast.resize(at, size, &mut self.lines);
                     if let Some(redactor) = &mut self.output {
-                        redactor.resize(size.width);
+                        redactor.resize(size);
                     }
                     if let Some(screen) = &mut self.screen {
                         screen.resize(muxtap_core::screen::Size { columns: size.width, rows: size.height });

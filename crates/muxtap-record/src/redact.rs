@@ -1,21 +1,24 @@
 //! Replaces secrets in a terminal's output before it is stored or shown.
 //!
 //! Patterns match the text of a line as printed: escape sequences between its characters,
-//! backspaces and carriage returns are applied, however the output is split into chunks. Each
+//! backspaces and carriage returns are applied, however the output is split into chunks. If the
+//! cursor moves elsewhere, they also match each line as the screen then shows it ([`shown`]). Each
 //! character of a match becomes as many `*` as it has columns: the screen keeps its shape. Text
 //! that may still become a match is held back.
 
 mod nfa;
+mod shown;
 mod tokens;
 
 use std::{collections::VecDeque, time::Duration};
 
-use muxtap_api::Result;
+use muxtap_api::{Result, Size};
 use muxtap_core::width;
 use muxtap_engine::Engine;
 
 use self::{
     nfa::{Nfa, Search},
+    shown::{NUMBERS, Shown},
     tokens::{Token, Tokens},
 };
 
@@ -97,6 +100,8 @@ struct Held {
     place: Option<(u64, usize)>,
     columns: usize,
     secret: bool,
+    /// Whether the shown line may still make a secret of it.
+    open: bool,
     bytes: Vec<u8>,
 }
 
@@ -118,6 +123,14 @@ pub(crate) struct Redactor {
     marked: Option<(usize, usize)>,
     /// The terminal's columns.
     columns: usize,
+    /// The screen; `None`: the text is shown on no screen.
+    shown: Option<Box<Shown>>,
+    /// The number of the first held item.
+    first: u64,
+    /// Whether the cursor's row may show other text than that of the line.
+    apart: bool,
+    /// Whether lines that have ended are held too, up to the end of this piece of output.
+    defers: bool,
     /// The number of replaced characters.
     replaced: u64,
     out: Vec<Piece>,
@@ -135,8 +148,13 @@ struct Line {
 }
 
 impl Redactor {
-    /// Creates a redactor for a terminal with this many columns.
-    pub(crate) fn new(secrets: Secrets, columns: u16) -> Self {
+    /// Creates a redactor for a terminal of this size.
+    pub(crate) fn new(secrets: Secrets, size: Size) -> Self {
+        Self { shown: Some(Box::new(Shown::new(size))), ..Self::for_text(secrets, size.width) }
+    }
+
+    /// Creates a redactor for text that is shown on no screen, with this many columns.
+    pub(crate) fn for_text(secrets: Secrets, columns: u16) -> Self {
         Self {
             secrets,
             tokens: Tokens::default(),
@@ -148,6 +166,10 @@ impl Redactor {
             changed: false,
             marked: None,
             columns: usize::from(columns.max(1)),
+            shown: None,
+            first: 0,
+            apart: false,
+            defers: false,
             replaced: 0,
             out: Vec::new(),
         }
@@ -164,9 +186,12 @@ impl Redactor {
         self.look();
     }
 
-    /// Sets the terminal's columns from here on.
-    pub(crate) fn resize(&mut self, columns: u16) {
-        self.columns = usize::from(columns.max(1));
+    /// Sets the terminal's size from here on.
+    pub(crate) fn resize(&mut self, size: Size) {
+        self.columns = usize::from(size.width.max(1));
+        if let Some(shown) = &mut self.shown {
+            shown.resize(size);
+        }
     }
 
     /// Returns the number of replaced characters.
@@ -187,8 +212,15 @@ impl Redactor {
     /// Processes output. Returns what can be written of it and of the held output.
     pub(crate) fn feed(&mut self, at: Duration, bytes: &[u8]) -> Vec<Piece> {
         let mut rest = bytes;
+        let moves = self.apart || !self.tokens.is_ground() || tokens::moves(bytes);
+        self.defers = moves && self.shown.is_some();
         while !rest.is_empty() {
-            if self.tokens.is_ground() && self.held.is_empty() && self.search.is_empty() && self.is_at_end() {
+            if !self.defers
+                && self.tokens.is_ground()
+                && self.held.is_empty()
+                && self.search.is_empty()
+                && self.is_at_end()
+            {
                 let plain = self.plain_run(rest);
                 if plain > 0 {
                     let (run, behind) = rest.split_at(plain.min(rest.len()));
@@ -207,6 +239,7 @@ impl Redactor {
             }
         }
         self.look();
+        self.look_at_screen();
         self.release();
         std::mem::take(&mut self.out)
     }
@@ -214,6 +247,7 @@ impl Redactor {
     /// Returns all held output, because the output ends or rests here.
     pub(crate) fn flush(&mut self, at: Duration) -> Vec<Piece> {
         self.look();
+        self.look_at_screen();
         self.release_until(self.held.len());
         let open = self.tokens.take_open();
         if !open.is_empty() {
@@ -240,6 +274,9 @@ impl Redactor {
         self.line.column = self.line.cells.len();
         self.searched = self.line.column;
         self.line.printed = true;
+        if let Some(shown) = &mut self.shown {
+            shown.other(run);
+        }
         self.emit(at, run);
     }
 
@@ -247,11 +284,15 @@ impl Redactor {
         match token {
             Token::Character(character, bytes) => self.print(at, character, bytes),
             Token::Control(byte) => {
+                self.show(&[byte]);
                 self.control(byte);
                 self.hold(at, None, 0, vec![byte]);
             }
             Token::Sequence(bytes) => {
+                self.show(&bytes);
+                let number = self.line.number;
                 self.sequence(&bytes);
+                self.apart |= self.line.number != number;
                 self.hold(at, None, 0, bytes);
             }
             Token::Text(bytes) => {
@@ -263,12 +304,58 @@ impl Redactor {
         }
         if self.held_bytes > HELD_BYTES {
             self.look();
+            self.look_at_screen();
             self.release_until(self.held.len());
+        }
+    }
+
+    /// Moves the cursor on the screen, or changes what it shows, after a look at the cursor's line.
+    fn show(&mut self, bytes: &[u8]) {
+        let Some(shown) = &mut self.shown else { return };
+        let is_end = matches!(bytes, [b'\n' | 0x0b | 0x0c]);
+        if self.defers && (is_end || matches!(bytes, [0x1b, ..]) && bytes.last() != Some(&b'm')) {
+            shown.look_at_cursor(&self.secrets.nfa);
+        }
+        // A row that comes from below is empty.
+        self.apart &= !(is_end && shown.is_at_bottom());
+        shown.other(bytes);
+        self.mark_found(false);
+    }
+
+    /// Looks for secrets in the lines that the screen shows, unless each is the text of a line.
+    fn look_at_screen(&mut self) {
+        if !self.defers {
+            return;
+        }
+        if let Some(shown) = &mut self.shown {
+            shown.look(&self.secrets.nfa);
+            shown.look_at_cursor(&self.secrets.nfa);
+        }
+        self.held.iter_mut().for_each(|held| held.open = false);
+        self.mark_found(true);
+    }
+
+    /// Marks the held characters that the screen shows in secrets; `opens`: also those that may
+    /// become some.
+    fn mark_found(&mut self, opens: bool) {
+        let first = self.first % NUMBERS;
+        let found = self.shown.iter_mut().flat_map(|shown| shown.found.drain(..));
+        for found in found {
+            let index = (found.number + NUMBERS - first) % NUMBERS;
+            let held = usize::try_from(index).ok().and_then(|index| self.held.get_mut(index));
+            if let Some(held) = held.filter(|held| held.place.is_some()) {
+                held.secret |= found.is_whole;
+                held.open |= opens && !found.is_whole;
+            }
         }
     }
 
     fn print(&mut self, at: Duration, character: char, bytes: Vec<u8>) {
         let columns = width::of_text(character.encode_utf8(&mut [0; 4]));
+        let number = self.first + self.held.len() as u64;
+        if let Some(shown) = &mut self.shown {
+            if columns == 0 { shown.other(&bytes) } else { shown.character(number, &bytes) }
+        }
         if columns == 0 {
             // Part of the character before it, and not of the searched text.
             let place = self.line.column.checked_sub(1).map(|column| (self.line.number, column));
@@ -421,7 +508,9 @@ impl Redactor {
     /// Ends the line, and all matches in it. The next one begins in this column.
     fn end_line(&mut self, column: usize) {
         self.look();
-        self.release_until(self.held.len());
+        if !self.defers {
+            self.release_until(self.held.len());
+        }
         let number = self.line.number + 1;
         self.line.cells.clear();
         self.line.cells.resize(column.min(LINE_COLUMNS), Some(' '));
@@ -491,7 +580,7 @@ impl Redactor {
 
     fn hold(&mut self, at: Duration, place: Option<(u64, usize)>, columns: usize, bytes: Vec<u8>) {
         self.held_bytes += bytes.len();
-        self.held.push_back(Held { at, place, columns, secret: false, bytes });
+        self.held.push_back(Held { at, place, columns, secret: false, open: false, bytes });
     }
 
     /// Writes the held output that can no longer become a match.
@@ -500,11 +589,12 @@ impl Redactor {
         let from = self.search.open_from(self.line.column);
         let is_open = |held: &Held| held.place.is_some_and(|(line, column)| line == number && column >= from);
         // A complete secret can be written, whatever continues it.
-        let keep = self.held.iter().position(|held| is_open(held) && !held.secret);
+        let keep = self.held.iter().position(|held| (held.open || is_open(held)) && !held.secret);
         self.release_until(keep.unwrap_or(self.held.len()));
     }
 
     fn release_until(&mut self, end: usize) {
+        self.first += end as u64;
         for held in self.held.drain(..end).collect::<Vec<_>>() {
             self.held_bytes -= held.bytes.len();
             if held.secret {

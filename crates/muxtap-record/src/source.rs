@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::commands::CommandMarkers;
 use muxtap_api::{AgentState, Cursor, Event, Gap, GapReason, Result, Since, Size};
 use muxtap_base::clock;
 use muxtap_core::{
@@ -37,8 +38,8 @@ const PUT_OFF: u32 = 50;
 pub(super) enum Item {
     /// Output, the gap before it, and the places in it where tmux gave up a string.
     Output { at: Duration, bytes: Vec<u8>, gap: Option<Gap>, given_up: Vec<usize> },
-    /// The screen after a gap, once all output has been read: the missing output may have drawn on
-    /// it.
+    /// The screen after a gap or a new size, once all output has been read: the missing output may
+    /// have drawn on it, and tmux may show other lines than a player.
     Redrawn { at: Duration, screen: Box<Screen> },
     /// The pane has a new size.
     Resized { at: Duration, size: Size },
@@ -70,11 +71,13 @@ pub(super) struct Source {
     changes: watch::Receiver<u64>,
     activities: broadcast::Receiver<Arc<Activity>>,
     events: broadcast::Receiver<(Arc<Path>, Event)>,
+    /// The markers of the pane's commands.
+    commands: CommandMarkers,
     /// The events that are waiting to be returned.
     notes: VecDeque<Item>,
     size: Size,
-    /// Whether there was a gap since the screen was last returned.
-    gapped: bool,
+    /// Whether a player may show another screen, after a gap or a new size.
+    is_unlike: bool,
     /// The place of the last string given up that was returned.
     given_up: Option<u64>,
     /// When past output was printed: offsets, and times since the recording's beginning.
@@ -134,15 +137,17 @@ impl Source {
         // A string that has begun is given up later.
         let given_up = screen.at_rest().then_some(cursor.offset);
         let start = Start { screen, size, began_ms, gap };
+        let commands = CommandMarkers::begin(&pane, cursor.offset);
         let source = Self {
             pane,
+            commands,
             cursor,
             changes,
             activities,
             events,
             notes: VecDeque::new(),
             size,
-            gapped: false,
+            is_unlike: false,
             given_up,
             past,
             past_end: (!live).then_some(began_at),
@@ -189,7 +194,8 @@ impl Source {
                 return Ok(None);
             }
             if let Some((exit, seen)) = self.ended {
-                if let Some(item) = self.noted() {
+                self.commands.look(&self.pane);
+                if let Some(item) = self.command_marker().or_else(|| self.noted()) {
                     return Ok(Some(item));
                 }
                 // The notes on the last input may come a moment later.
@@ -203,6 +209,9 @@ impl Source {
                 continue;
             }
             self.changes.borrow_and_update();
+            if let Some(item) = self.command_marker() {
+                return Ok(Some(item));
+            }
             // Current events come after all past output.
             if self.past_end.is_some()
                 && let Some(item) = self.read().await?
@@ -212,6 +221,8 @@ impl Source {
             let size = self.pane.size();
             if size != self.size && size.width > 0 && size.height > 0 {
                 self.size = size;
+                // tmux takes rows from its history, and wraps lines again; players do otherwise.
+                self.is_unlike |= self.past_end.is_none();
                 return Ok(Some(Item::Resized { at: self.now(), size }));
             }
             if let Some(item) = self.noted() {
@@ -255,14 +266,20 @@ impl Source {
         }
     }
 
-    /// Returns the screen after a gap, if it is known and all output before it was read.
+    /// Returns the next marker of a command whose place in the output was read.
+    fn command_marker(&mut self) -> Option<Item> {
+        let label = self.commands.take_until(self.cursor.offset)?;
+        Some(Item::Marker { at: self.now(), label })
+    }
+
+    /// Returns the screen after a gap or a new size, if it is known and all output before it was read.
     fn redrawn(&mut self) -> Option<Box<Screen>> {
-        if !self.gapped || !self.pane.look(|pane| pane.is_followed) {
+        if !self.is_unlike || !self.pane.look(|pane| pane.is_followed) {
             return None;
         }
         let (screen, cursor) = self.pane.screen()?;
         let is_here = cursor.offset == self.cursor.offset && screen.at_rest();
-        self.gapped &= !is_here;
+        self.is_unlike &= !is_here;
         is_here.then(|| Box::new(screen))
     }
 
@@ -273,14 +290,20 @@ impl Source {
             self.past.pop_front();
         }
         let next = self.past.get(1).map(|(offset, _)| offset - self.cursor.offset);
-        let most = next.unwrap_or(self.piece).clamp(1, self.piece);
+        // No piece contains a command's begin or end: its marker comes between two pieces. Output that
+        // comes meanwhile may have marks that are not known yet.
+        let known = self.pane.cursor().offset;
+        self.commands.look(&self.pane);
+        let ends = [self.commands.next_after(self.cursor.offset), Some(known)].into_iter().flatten();
+        let most = ends.map(|end| end.saturating_sub(self.cursor.offset)).chain(next).min().unwrap_or(self.piece);
+        let most = most.clamp(1, self.piece);
         if self.past_end.is_some_and(|end| self.cursor.offset >= end) {
             self.past_end = None;
         }
         let output = self.pane.read().since(self.cursor).at_most(most).await?;
         let at = self.now();
         self.cursor = output.cursor;
-        self.gapped |= output.gap.is_some();
+        self.is_unlike |= output.gap.is_some();
         self.ended = output.exit.map(|exit| (exit, Instant::now()));
         let told = self.given_up;
         let given_up: Vec<u64> =
@@ -294,9 +317,8 @@ impl Source {
         if !output.more() {
             self.last_read = Some(Instant::now());
         }
-        let place = |offset: u64| usize::try_from(offset - output.start()).unwrap_or(usize::MAX);
-        let given_up = given_up.into_iter().map(place).collect();
-        Ok(Some(Item::Output { at, bytes: output.bytes().to_vec(), gap: output.gap, given_up }))
+        let given_up = given_up.into_iter().map(|offset| output.shown_place(offset)).collect();
+        Ok(Some(Item::Output { at, bytes: output.shown().into_owned(), gap: output.gap, given_up }))
     }
 
     /// Returns the next event other than output.

@@ -5,6 +5,7 @@
 //! others, two of them derives built on `syn`, for six methods.
 
 use muxtap_api::{AgentEvent, PermissionOption, PromptOutcome};
+use muxtap_approvals::consent;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -16,13 +17,15 @@ pub(super) const NO_METHOD: i64 = -32601;
 pub(super) const WRONG_PARAMS: i64 = -32602;
 /// JSON-RPC's code for an internal error: the request could not be carried out.
 pub(super) const CANNOT: i64 = -32603;
+/// The protocol's code for a request that its sender withdrew (`$/cancel_request`).
+pub(super) const WITHDRAWN: i64 = -32800;
 
 /// The maximum size of an event's text, in bytes; the rest is cut.
 pub(super) const EVENT_TEXT_BYTES: usize = 256 << 10;
 /// The maximum size of an update of an unknown kind, in bytes; of a larger one only the kind is
 /// kept.
 pub(super) const UPDATE_BYTES: usize = 64 << 10;
-/// The maximum size of a question's detail, in bytes.
+/// The maximum size of a title or an error's text, in bytes.
 pub(super) const DETAIL_BYTES: usize = 4 << 10;
 
 /// A message from the agent.
@@ -155,21 +158,9 @@ struct RawOption {
 const MOST_OPTIONS: usize = 32;
 
 impl PermissionRequest {
-    /// Returns the question's title, the tool's kind, and the input if it is short.
-    pub(super) fn about(&self) -> (String, Option<String>, Option<String>) {
-        let text = |name: &str| self.tool_call.get(name).and_then(Value::as_str).map(str::to_owned);
-        let title = text("title").or_else(|| text("toolCallId")).unwrap_or_else(|| "a tool call".into());
-        let input = self.tool_call.get("rawInput").filter(|input| !input.is_null());
-        let input = input.map(|input| {
-            let command = ["command", "cmd"].iter().find_map(|name| input.get(name));
-            match command {
-                Some(Value::String(command)) => command.clone(),
-                Some(Value::Array(words)) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
-                _ => input.to_string(),
-            }
-        });
-        let detail = input.map(|input| cut(input, DETAIL_BYTES)).filter(|input| *input != title);
-        (cut(title, DETAIL_BYTES), text("kind").map(|kind| cut(kind, 64)), detail)
+    /// Returns the tool call that the request is about.
+    pub(super) fn tool_call(&self) -> &Value {
+        &self.tool_call
     }
 
     /// Returns the possible answers.
@@ -178,11 +169,16 @@ impl PermissionRequest {
         options
             .map(|option| PermissionOption {
                 id: cut(option.option_id, 256),
-                name: cut(option.name, 256),
+                name: cut(consent::title(&option.name), 256),
                 kind: cut(option.kind, 64),
             })
             .collect()
     }
+}
+
+/// Returns the response to a request that the agent withdrew.
+pub(super) fn withdrawn() -> (i64, String) {
+    (WITHDRAWN, "Request cancelled".into())
 }
 
 /// Returns the result of `session/request_permission`; `None` means cancelled.
@@ -222,7 +218,7 @@ pub(super) fn event(update: Value) -> AgentEvent {
 }
 
 /// Returns the text of a content block, or the kind of a block without text.
-fn content_text(block: &Value) -> String {
+pub(super) fn content_text(block: &Value) -> String {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     match block.get("type").and_then(Value::as_str) {
         Some("text") => text(block, "text").unwrap_or_default(),
@@ -341,8 +337,7 @@ mod tests {
             "rawInput": {"command": ["rm", "-r", "x"]}},
             "options": [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]});
         let request: PermissionRequest = serde_json::from_value(request).unwrap();
-        let expected = ("Run".into(), Some("execute".into()), Some("rm -r x".into()));
-        assert_eq!(request.about(), expected);
+        assert_eq!(request.tool_call()["title"], "Run");
         let options = request.into_options();
         assert!(options[0].allows() && options[0].id == "y");
     }

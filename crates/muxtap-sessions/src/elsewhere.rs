@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use muxtap_base::plain;
 use muxtap_engine::{Caller, Engine, Lineage, Principal};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -23,8 +22,12 @@ use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error};
 use muxtap_approvals::{
     Decision, Mattermost, PlatformEnvironment,
     approvals::{Approvals, AskedQuestion, OpenQuestion, Verdict, iso_in},
+    consent::block,
     store,
 };
+
+/// The maximum length of a question's detail in a post, in characters: a post has 16383.
+const POST_CHARS: usize = 14_000;
 
 /// The places that show questions; clones share them.
 #[derive(Clone, Default)]
@@ -73,6 +76,7 @@ impl Shown {
                 kind: OpenQuestion::PERMISSION.into(),
                 name: question.title.clone(),
                 prompt: detail(question),
+                asked_by: question.asked_by.clone(),
                 working_dir: Some(session.about.cwd.display().to_string()),
                 session: Some(session.name().to_string()),
                 asked_at: store::now(),
@@ -86,7 +90,7 @@ impl Shown {
         if let Some(chat) = &places.chat {
             let caller = Caller { face: "mattermost", who: String::new(), principal: Principal::Guest };
             let engine = session.about.engine.with_caller(caller);
-            let message = message(session, question);
+            let message = message(question);
             places.posts.spawn(in_chat(chat.clone(), message, over, engine, answer));
         }
     }
@@ -141,18 +145,12 @@ async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken
 
 /// Returns the text of the post. The agent's words are in code blocks, and cannot imitate the
 /// question itself.
-fn message(session: &Session, question: &AgentQuestion) -> String {
-    let block = |text: &str| {
-        text.lines().fold(String::new(), |mut block, line| {
-            let _ = writeln!(block, "    {}", plain::name(line));
-            block
-        })
-    };
-    let message = format!(
-        ":lock: **Permission Request**\n`{}` in `{}` asks:\n\n{}",
-        session.name(),
-        plain::name(&session.about.cwd.display().to_string()).replace('`', "'"),
-        block(&question.title)
-    );
-    message + &block(&detail(question)) + "\nReact: :+1: approve | :-1: deny"
+fn message(question: &AgentQuestion) -> String {
+    let detail = block(&detail(question), POST_CHARS);
+    format!(
+        ":lock: **Permission Request**\n`{}` asks to do this:\n\n{detail}\nIt calls that:\n\n{}\nReact: :+1: approve \
+         | :-1: deny",
+        question.asked_by.replace('`', "'"),
+        block(&question.title, POST_CHARS)
+    )
 }

@@ -6,6 +6,7 @@
 //! thread of its own: an agent's output, even a line of many megabytes, does not delay the engine.
 
 mod acp;
+mod consent;
 mod elsewhere;
 mod guard;
 mod lines;

@@ -154,11 +154,14 @@ fn request(
     let Ok(permit) = served.clone().try_acquire_owned() else {
         return session.reply(&id, Err((acp::CANNOT, format!("too many open requests: at most {OPEN_REQUESTS}"))));
     };
-    let (session, stop) = (session.clone(), session.kill.clone());
+    let (session, stop, withdrawn) = (session.clone(), session.kill.clone(), session.serving(&id));
+    // Any other request is carried out completely, and has its response soon.
+    let can_stop = method == "terminal/wait_for_exit";
     tasks.spawn(async move {
         let _permit = permit;
         tokio::select! {
-            result = serve_one(&session, &method, params) => session.reply(&id, result),
+            result = serve_one(&session, &method, params) => session.served(&id, result),
+            () = withdrawn.cancelled(), if can_stop => session.served(&id, Err(acp::withdrawn())),
             () = stop.cancelled() => {}
         }
     });

@@ -46,7 +46,9 @@ pub(super) struct Agent {
 ///
 /// These are muxtap's own settings and tokens, and its place in tmux.
 fn is_private(name: &str) -> bool {
-    name.starts_with("MUXTAP_") || is_secret(name) || matches!(name, "TMUX" | "TMUX_PANE")
+    // The last three are systemd's, for the daemon alone.
+    let own = ["TMUX", "TMUX_PANE", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
+    name.starts_with("MUXTAP_") || is_secret(name) || own.contains(&name)
 }
 
 impl Agent {

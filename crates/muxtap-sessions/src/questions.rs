@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error, ErrorCode, Result};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::turns::Millis;
 
@@ -41,6 +41,8 @@ pub(super) struct Chosen {
     pub(super) allowed: bool,
     /// The interface and the caller, or the reason without a caller.
     pub(super) by: String,
+    /// Whether the agent withdrew its request.
+    pub(super) withdrawn: bool,
 }
 
 impl Questions {
@@ -114,6 +116,13 @@ impl Questions {
         open.into_iter().map(|open| self.chosen(open, None, false, by)).collect()
     }
 
+    /// Closes the question of a request that the agent withdraws. `None`: no such question is open.
+    pub(super) fn withdraw(&mut self, request: &Value) -> Option<Chosen> {
+        let at = self.open.iter().position(|open| is_id(&open.request, request))?;
+        let open = self.open.remove(at);
+        Some(Chosen { withdrawn: true, ..self.chosen(open, None, false, "agent") })
+    }
+
     /// Returns the next deadline.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
         self.open.iter().map(|open| open.deadline).min()
@@ -125,8 +134,13 @@ impl Questions {
             self.answered.pop_front();
         }
         self.answered.push_back((question.id.clone(), by.to_owned()));
-        Chosen { request, question: question.id, option, allowed, by: by.to_owned() }
+        Chosen { request, question: question.id, option, allowed, by: by.to_owned(), withdrawn: false }
     }
+}
+
+/// Returns whether a request has this id, however each is written.
+pub(super) fn is_id(request: &RawValue, id: &Value) -> bool {
+    serde_json::from_str::<Value>(request.get()).is_ok_and(|own| own == *id)
 }
 
 #[cfg(test)]
@@ -181,6 +195,19 @@ mod tests {
         // Without an option that denies, the answer has no option.
         let (mut questions, _) = asked(&OPTIONS[..2], 10);
         assert_eq!(questions.due(10)[0].option, None);
+    }
+
+    #[test]
+    fn an_agent_withdraws_its_own_question() {
+        let (mut questions, id) = asked(&OPTIONS, 10);
+        for other in [Value::Null, "7".into(), 8.into()] {
+            assert!(questions.withdraw(&other).is_none(), "{other}");
+        }
+        let chosen = questions.withdraw(&7.into()).unwrap();
+        assert!(chosen.withdrawn && !chosen.allowed && chosen.option.is_none());
+        assert!(questions.open().is_empty() && questions.withdraw(&7.into()).is_none());
+        let refused = questions.answer(&id, &yes(), "a").unwrap_err();
+        assert!(refused.code == ErrorCode::Conflict && refused.message.contains("agent"), "{refused}");
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn weight(event: &AgentEvent) -> usize {
         AgentEvent::Update { update } => 2 * serde_json::to_string(update).map_or(0, |text| text.len()),
         AgentEvent::Question { question } => {
             let options = question.options.iter().map(|option| option.id.len() + option.name.len() + 128);
-            question.title.len() + of(&question.detail) + options.sum::<usize>()
+            question.title.len() + question.asked_by.len() + of(&question.detail) + options.sum::<usize>()
         }
         AgentEvent::Outcome { error, .. } | AgentEvent::Exited { error, .. } => of(error),
         AgentEvent::Fault { message } => message.len(),

@@ -17,17 +17,19 @@ use muxtap_api::{
     AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentGap, AgentQuestion, AgentSessionInfo,
     AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
 };
+use muxtap_approvals::consent::title;
 use muxtap_base::{below::Below, clock, nonce};
 use muxtap_engine::{Caller, Engine, Lineage, Principal};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::opening::refused;
 use super::{
     acp,
+    consent::{self, Calls},
     elsewhere::{Elsewhere, Shown},
-    questions::{Chosen, Questions},
+    questions::{Chosen, Questions, is_id},
     ring::Ring,
     terminals::Terminals,
     turns::{Action, Millis, Reply, Turns},
@@ -99,6 +101,10 @@ struct State {
     ring: Ring,
     turns: Turns,
     questions: Questions,
+    /// The agent's requests that are being served, by the ids that it gave them.
+    served: Vec<(Box<RawValue>, CancellationToken)>,
+    /// The descriptions of the last tool calls.
+    calls: Calls,
     /// The pending requests to the agent.
     asked: HashMap<u64, Asked>,
     /// Notified when the session is open, or has failed to open.
@@ -156,6 +162,8 @@ impl Session {
             ring: Ring::new(nonce::number()),
             turns: Turns::new(FIRST_REQUEST),
             questions: Questions::default(),
+            served: Vec::new(),
+            calls: Calls::default(),
             asked: HashMap::new(),
             opened: Some(opened),
             outcomes: BTreeMap::new(),
@@ -284,7 +292,9 @@ impl Session {
     fn answered(&self, state: &mut State, chosen: &[Chosen]) {
         for chosen in chosen {
             self.shown.remove(&chosen.question);
-            self.send(state, acp::reply(&chosen.request, Ok(acp::permission(chosen.option.as_deref()))));
+            let result = Ok(acp::permission(chosen.option.as_deref()));
+            let result = if chosen.withdrawn { Err(acp::withdrawn()) } else { result };
+            self.send(state, acp::reply(&chosen.request, result));
             state.event(AgentEvent::Answered {
                 question: chosen.question.clone(),
                 allowed: chosen.allowed,
@@ -466,6 +476,9 @@ impl Session {
 
     /// Handles a notification of the agent.
     pub(super) fn notified(&self, method: &str, mut params: Value) {
+        if method == "$/cancel_request" {
+            return self.withdraw(params.get("requestId").unwrap_or(&Value::Null));
+        }
         if method != "session/update" {
             return;
         }
@@ -477,8 +490,9 @@ impl Session {
         let Some(update) = params.get_mut("update").map(Value::take) else {
             return self.fault("an update without content");
         };
-        let event = acp::event(update);
         let mut state = self.lock();
+        state.calls.note(&update);
+        let event = acp::event(update);
         if let AgentEvent::Mode { mode } = &event {
             state.mode = Some(mode.clone());
         }
@@ -486,22 +500,68 @@ impl Session {
         self.announce(state);
     }
 
+    /// Closes the question of a request that the agent withdraws, or stops serving the request. A
+    /// request that has its response stays as it is.
+    fn withdraw(&self, request: &Value) {
+        let mut state = self.lock();
+        if let Some(chosen) = state.questions.withdraw(request) {
+            self.answered(&mut state, &[chosen]);
+        }
+        for (_, stop) in state.served.iter().filter(|(served, _)| is_id(served, request)) {
+            stop.cancel();
+        }
+        self.announce(state);
+    }
+
+    /// Notes that a request of the agent is being served. Returns what is cancelled when the agent
+    /// withdraws it.
+    pub(super) fn serving(&self, request: &RawValue) -> CancellationToken {
+        let stop = CancellationToken::new();
+        self.lock().served.push((request.to_owned(), stop.clone()));
+        stop
+    }
+
+    /// Sends the response to a request that was served.
+    pub(super) fn served(&self, request: &RawValue, result: Result<Value, (i64, String)>) {
+        let mut state = self.lock();
+        if let Some(at) = state.served.iter().position(|(served, _)| served.get() == request.get()) {
+            state.served.swap_remove(at);
+        }
+        self.send(&mut state, acp::reply(request, result));
+    }
+
+    /// Returns who asks a question of this session, as muxtap knows it.
+    fn asks_as(&self, pid: Option<u32>) -> String {
+        let process = pid.map_or_else(String::new, |pid| format!(", process {pid}"));
+        format!("the agent {}{process}, in {}", self.name(), title(&self.about.cwd.display().to_string()))
+    }
+
     /// Opens a permission question of the agent, or cancels it if it cannot be opened.
-    pub(super) fn ask(self: &Arc<Self>, request: Box<serde_json::value::RawValue>, params: Value) {
+    pub(super) fn ask(self: &Arc<Self>, request: Box<RawValue>, params: Value) {
         let Ok(permission) = serde_json::from_value::<acp::PermissionRequest>(params) else {
             let error = (acp::WRONG_PARAMS, "session/request_permission: options are missing".to_owned());
             return self.reply(&request, Err(error));
         };
+        let closed = |state: &State| state.ending || !state.questions.has_room();
         let mut state = self.lock();
-        if state.ending || !state.questions.has_room() {
+        if closed(&state) {
+            return self.send(&mut state, acp::reply(&request, Ok(acp::permission(None))));
+        }
+        let known = state.calls.known(permission.tool_call());
+        drop(state);
+        // An agent's call can be large; others can use the session while it is described.
+        let call = known.complete(permission.tool_call());
+        let (title, detail) = consent::described(&call);
+        let mut state = self.lock();
+        if closed(&state) {
             return self.send(&mut state, acp::reply(&request, Ok(acp::permission(None))));
         }
         let deadline = self.now() + millis(QUESTION_LIMIT);
-        let (title, kind, detail) = permission.about();
         let deadline_ms = clock::now_ms() + millis(QUESTION_LIMIT);
         let question = AgentQuestion {
-            kind,
-            detail,
+            kind: call.get("kind").and_then(Value::as_str).map(|kind| acp::cut(kind.to_owned(), 64)),
+            detail: Some(detail),
+            asked_by: self.asks_as(state.pid),
             ..AgentQuestion::new(state.questions.next_id(), title, permission.into_options(), deadline_ms)
         };
         state.questions.ask(question.clone(), request, deadline);
@@ -515,7 +575,7 @@ impl Session {
     }
 
     /// Sends the response to a request of the agent.
-    pub(super) fn reply(&self, request: &serde_json::value::RawValue, result: Result<Value, (i64, String)>) {
+    pub(super) fn reply(&self, request: &RawValue, result: Result<Value, (i64, String)>) {
         self.send(&mut self.lock(), acp::reply(request, result));
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 pub use super::import::ImportFormat;
-use muxtap_api::{Cursor, Fields, InputRequest, TargetField};
+use muxtap_api::{Fields, InputAnswer, InputRequest, TargetField};
 use muxtap_core::protocol::ids::PaneId;
 
 /// `POST /v1/snapshots`: saves sessions.
@@ -238,8 +238,11 @@ pub struct GroupRequest {
 /// A group of panes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupAnswer {
-    /// The name; `%NAME` is its target.
+    /// The name; `%NAME` is its target, or `HOST/%NAME`.
     pub name: String,
+    /// The host of its panes, if it is not this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The panes.
     #[schema(value_type = Vec<String>)]
     pub panes: Vec<PaneId>,
@@ -264,21 +267,7 @@ pub type GroupInput = InputRequest;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GroupInputAnswer {
     /// Each pane, with the cursor just before its input.
-    pub panes: Vec<PaneInput>,
-}
-
-/// Input sent to one pane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PaneInput {
-    /// The pane.
-    #[schema(value_type = String)]
-    pub pane: PaneId,
-    /// The cursor just before the input.
-    #[schema(value_type = String)]
-    pub cursor: Cursor,
-    /// With `submit`: whether the pane printed something since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed: Option<bool>,
+    pub panes: Vec<InputAnswer>,
 }
 
 impl Fields for SaveRequest {

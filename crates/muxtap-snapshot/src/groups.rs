@@ -7,12 +7,12 @@ use muxtap_engine::{Server, ValueList, is_pattern};
 use tokio::sync::Semaphore;
 
 use super::{
-    answers::{GroupAnswer, GroupInput, GroupInputAnswer, GroupList, GroupRequest, PaneInput},
+    answers::{GroupAnswer, GroupInput, GroupInputAnswer, GroupList, GroupRequest},
     limits::GROUP_PANES,
     store::check_name,
 };
 
-use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_api::{Error, ErrorCode, InputAnswer, Result, Tier};
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 
 /// The prefix of the options' names.
@@ -20,11 +20,15 @@ const OPTION: &str = "@muxtap-group-";
 /// The word that marks a group whose panes tmux synchronizes.
 const SYNCHRONIZED: &str = "synchronized";
 
-/// Returns the group that a target names: `%NAME`.
+/// Returns the group that a target names, `%NAME` or `HOST/%NAME`, as `NAME` or `HOST/NAME`.
 ///
 /// To tmux a target that begins with `%` is always a pane's id, and cannot be a session.
-pub fn name_in(target: &str) -> Option<&str> {
-    target.strip_prefix('%').filter(|name| !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit()))
+pub fn name_in(target: &str) -> Option<String> {
+    let (host, group) = target.split_once('/').map_or(("", target), |(host, group)| (host, group));
+    let name = group.strip_prefix('%')?;
+    let is_group = !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit());
+    let host = if host.is_empty() { String::new() } else { format!("{host}/") };
+    is_group.then(|| format!("{host}{name}"))
 }
 
 /// Checks a group's name, which is also an option's name and must differ from a pane's id.
@@ -71,9 +75,12 @@ async fn find(server: &Server, name: &str) -> Result<Option<Group>> {
 }
 
 async fn found(server: &Server, name: &str) -> Result<Group> {
-    find(server, name)
-        .await?
-        .ok_or_else(|| Error::not_found(format!("no group {name:?}; `muxtap group list` shows them")))
+    find(server, name).await?.ok_or_else(|| {
+        Error::not_found(format!(
+            "no group {name:?} on this server; `muxtap group list` shows its groups, and a group of another host is \
+             HOST/%{name}"
+        ))
+    })
 }
 
 async fn answer(server: &Server, groups: Vec<Group>) -> Result<Vec<GroupAnswer>> {
@@ -82,6 +89,7 @@ async fn answer(server: &Server, groups: Vec<Group>) -> Result<Vec<GroupAnswer>>
     let answer = |group: Group| GroupAnswer {
         gone: group.panes.iter().copied().filter(|id| !is_there(*id)).collect(),
         name: group.name,
+        host: server.host_name().map(str::to_owned),
         panes: group.panes,
         synchronize: group.synchronize,
     };
@@ -127,7 +135,7 @@ async fn resolved(server: &Server, targets: &[String]) -> Result<Vec<PaneId>> {
                 .map(|pane| pane.id)
                 .collect();
             if fitting.is_empty() {
-                return Err(Error::not_found(format!("no pane matches {target}")));
+                return Err(Error::not_found(format!("no pane matches `{target}`")));
             }
             panes.extend(fitting);
         } else {
@@ -198,7 +206,7 @@ pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<
 /// A permit to suspend the synchronization of panes.
 static SENDING: Semaphore = Semaphore::const_new(1);
 
-type Sent = (Vec<PaneInput>, Vec<(PaneId, Error)>);
+type Sent = (Vec<InputAnswer>, Vec<(PaneId, Error)>);
 
 /// Sends input to each pane, once. Runs to its end even if the future is dropped.
 ///
@@ -256,10 +264,7 @@ async fn send_apart(
     let (mut sent, mut failed) = (Vec::new(), Vec::new());
     for (pane, done) in done.ok_or_else(left)? {
         match done {
-            Ok(answer) => {
-                let changed = answer.submit.map(|seen| seen.changed);
-                sent.push(PaneInput { pane, cursor: answer.cursor, changed });
-            }
+            Ok(answer) => sent.push(answer),
             Err(error) => failed.push((pane, error)),
         }
     }

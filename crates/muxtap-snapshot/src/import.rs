@@ -1,6 +1,6 @@
-//! Imports files of tmuxp, tmuxinator and smug as snapshots.
+//! Imports files of tmuxp, tmuxinator, smug and tmux-resurrect as snapshots.
 //!
-//! Their commands become lines for the shell.
+//! The commands of the first three become lines for the shell; tmux-resurrect saves programs.
 
 use muxtap_api::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::{
     layout,
     limits::JSON_VALUES,
     model::{Pane, Session, Snapshot, Window},
-    yaml,
+    resurrect, yaml,
 };
 
 /// The program whose file is imported.
@@ -25,6 +25,8 @@ pub enum ImportFormat {
     Tmuxinator,
     /// smug.
     Smug,
+    /// tmux-resurrect: the file that its link `last` names.
+    Resurrect,
 }
 
 /// The result of parsing a file.
@@ -93,6 +95,10 @@ fn left_out(file: &Value) -> Vec<String> {
 ///
 /// Error: `INVALID_ARGUMENT`, with the place.
 pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, Imported)> {
+    if format.map_or_else(|| resurrect::is_it(text), |format| format == ImportFormat::Resurrect) {
+        let snapshot = file::read(&file::write(&resurrect::read(text)?))?;
+        return Ok((ImportFormat::Resurrect, Imported { snapshot, left_out: Vec::new() }));
+    }
     if text.contains("<%") && format != Some(ImportFormat::Tmuxp) {
         return Err(Error::invalid("text: a template (ERB, `<% … %>`) is not supported; import its output"));
     }
@@ -107,7 +113,8 @@ pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, I
     };
     let Some(format) = format.or_else(|| guess(&value)) else {
         return Err(Error::invalid(
-            "text: no session_name (tmuxp), name and windows (tmuxinator) or session (smug); set format",
+            "text: no session_name (tmuxp), name and windows (tmuxinator), session (smug) or lines of panes \
+             (tmux-resurrect); set format",
         ));
     };
     let mut value = value;
@@ -116,7 +123,7 @@ pub fn read(text: &str, format: Option<ImportFormat>) -> Result<(ImportFormat, I
     let snapshot = match format {
         ImportFormat::Tmuxp => file::read(&value)?,
         ImportFormat::Tmuxinator => file::read(&file::write(&tmuxinator(&value)?))?,
-        ImportFormat::Smug => file::read(&file::write(&smug(&value)?))?,
+        ImportFormat::Smug | ImportFormat::Resurrect => file::read(&file::write(&smug(&value)?))?,
     };
     Ok((format, Imported { snapshot, left_out }))
 }

@@ -14,6 +14,7 @@ mod limits;
 mod model;
 mod named;
 mod restore;
+mod resurrect;
 mod runs;
 mod save;
 mod seal;

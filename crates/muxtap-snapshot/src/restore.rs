@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use muxtap_base::plain;
+use muxtap_base::{plain, quoting::shell_word};
 use muxtap_engine::{RESTORED, Server, is_absent};
 
 use super::{
@@ -33,10 +33,13 @@ const WORD: &str = "@muxtap-restore";
 const DIRECTORY: &str = "@muxtap-restore-directory";
 /// The format that expands to the text.
 const THE_WORD: &str = "#{@muxtap-restore}";
-/// Runs a program and then a shell, which keeps the pane when the program ends.
+/// Runs a program, after which a shell keeps the pane.
 ///
-/// Ctrl-C ends only the program.
-const THEN_SHELL: &str = "trap : INT QUIT; \"$@\"; trap - INT QUIT; exec \"${SHELL:-/bin/sh}\" -l";
+/// Ctrl-C ends only the program. It has the foreground for itself, so that tmux names the pane after
+/// it; a program that is stopped continues at once, since no shell could continue it later. bash
+/// would end with a program that Ctrl-C ends.
+const PROGRAM: &str = "trap : INT QUIT; [ \"$BASH_VERSION\" ] || set -m; \"$@\"; while fg >/dev/null 2>&1; do :; done; \
+                       set +m; trap - INT QUIT; exec \"${SHELL:-/bin/sh}\" ";
 /// The columns and rows that each pane needs while panes are made.
 const ROOM: (u32, u32) = (10, 5);
 /// How long to wait for a new shell's prompt before lines are typed.
@@ -351,6 +354,7 @@ async fn make_session(
     if !variables.is_empty() {
         server.orders("restore", &session.name, variables).await?;
     }
+    let script = if request.run { Some(then_shell(server, &id).await) } else { None };
     let mut windows: Vec<&Window> = session.windows.iter().collect();
     let current = windows.iter().position(|window| window.current);
     // The current window comes first if its index is known: the session then has no last window.
@@ -365,7 +369,7 @@ async fn make_session(
         let first = (number == 0).then_some(created.window.as_str());
         let made_window = match &window.linked {
             Some(link) => link_window(server, &id, window, link, first, made).await?,
-            None => make_window(server, session, &id, window, first, request, missing, made).await?,
+            None => make_window(server, session, &id, window, first, script.as_deref(), missing, made).await?,
         };
         ids.push(made_window);
     }
@@ -483,7 +487,7 @@ async fn make_window(
     id: &str,
     window: &Window,
     first: Option<&str>,
-    request: &RestoreRequest,
+    script: Option<&str>,
     missing: &[String],
     made: &mut Made,
 ) -> Result<String> {
@@ -500,7 +504,7 @@ async fn make_window(
     };
     let commands = placed(id, window, first, |place, replaces| {
         let new = Command::new("new-window").flag(if replaces { "-d -k" } else { "-d" }).flag("-P");
-        program(in_word(new.opt("-F", "#{window_id} #{pane_id}").opt("-t", place), &directory(head)), head, request.run)
+        program(in_word(new.opt("-F", "#{window_id} #{pane_id}").opt("-t", place), &directory(head)), head, script)
     });
     let mut commands = commands.into_iter();
     if commands.len() > 1 && server.link().has_hub() {
@@ -527,7 +531,7 @@ async fn make_window(
     for (pane, how) in rest {
         let split = Command::new("split-window").flag(how).opt("-F", "#{pane_id}").opt("-t", first_pane);
         orders.push(Command::new("set-option").flag("-s").end_of_flags().arg(WORD).arg(directory(pane)));
-        orders.push(program(in_word(split, &directory(pane)), pane, request.run));
+        orders.push(program(in_word(split, &directory(pane)), pane, script));
         // Makes space for the next pane.
         orders.push(Command::new("select-layout").opt("-t", window_id).arg("tiled"));
     }
@@ -551,7 +555,7 @@ async fn make_window(
     ids.push(first_pane.to_owned());
     ids.extend(later.into_iter().rev());
     for pane in window.panes.iter().filter(|pane| pane.floating.is_some()) {
-        match float(server, name, first_pane, pane, &directory(pane), request.run).await {
+        match float(server, name, first_pane, pane, &directory(pane), script).await {
             Ok(id) => ids.push(id),
             Err(error) => {
                 made.notes.push(format!("{}: a floating pane was not created: {}", plain::name(name), error.message));
@@ -562,7 +566,7 @@ async fn make_window(
     }
     made.panes += ids.iter().filter(|id| !id.is_empty()).count() as u64;
     server.orders("restore", name, finish(window, window_id, &ids)).await?;
-    if request.run {
+    if script.is_some() {
         let with_lines = window.panes.iter().zip(&ids).filter(|(pane, id)| !pane.lines.is_empty() && !id.is_empty());
         made.lines.extend(with_lines.map(|(pane, id)| (id.clone(), pane.lines.clone())));
     }
@@ -586,12 +590,21 @@ fn in_word(command: Command, directory: &str) -> Command {
     if directory.is_empty() { command } else { command.opt("-c", THE_WORD) }
 }
 
-/// Adds the pane's program: nothing for a shell, or its saved program.
-fn program(command: Command, pane: &Pane, run: bool) -> Command {
-    if !run || pane.argv.is_empty() {
-        return command;
+/// Returns the script that runs a program, and then the shell that tmux would start in the session.
+async fn then_shell(server: &Server, session: &str) -> String {
+    let show = Command::new("display-message").flag("-p").opt("-t", format!("{session}:"));
+    // Without it, tmux's default is a login shell.
+    let command = server.printed(show.format("#{default-command}")).await.unwrap_or_default();
+    match command.trim_end_matches('\n') {
+        "" => format!("{PROGRAM}-l"),
+        command => format!("{PROGRAM}-c {}", shell_word(command)),
     }
-    let words = ["/bin/sh", "-c", THEN_SHELL, RESTORED].into_iter().map(str::to_owned).chain(pane.argv.iter().cloned());
+}
+
+/// Adds the pane's program: nothing for a shell, or its saved program, run by a script.
+fn program(command: Command, pane: &Pane, script: Option<&str>) -> Command {
+    let Some(script) = script.filter(|_| !pane.argv.is_empty()) else { return command };
+    let words = ["/bin/sh", "-c", script, RESTORED].into_iter().map(str::to_owned).chain(pane.argv.iter().cloned());
     words.fold(command.end_of_flags(), Command::arg)
 }
 
@@ -601,15 +614,16 @@ async fn float(
     target: &str,
     pane: &Pane,
     directory: &str,
-    run: bool,
+    script: Option<&str>,
 ) -> Result<String> {
     let Some([columns, rows, x, y]) = pane.floating else { return Err(untold()) };
     let mut new = Command::new("new-pane").flag("-d -P").opt("-F", "#{pane_id}").opt("-t", target);
     for (flag, value) in [("-x", columns), ("-y", rows), ("-X", x), ("-Y", y)] {
         new = new.opt(flag, value.to_string());
     }
-    let told =
-        server.orders("restore", session, with_word(directory, [program(in_word(new, directory), pane, run)])).await?;
+    let told = server
+        .orders("restore", session, with_word(directory, [program(in_word(new, directory), pane, script)]))
+        .await?;
     told.into_iter().find(|told| told.starts_with('%')).ok_or_else(untold)
 }
 

@@ -447,3 +447,42 @@ fn a_person_is_shown_all_that_would_run_or_is_not_asked() {
     let cut = super::runs::shown(&of(json!({}), &format!("{}; rm -rf /", "y".repeat(5000))));
     assert!(cut[0].ends_with("; rm -rf /") && cut[0].contains("characters omitted"), "{cut:?}");
 }
+
+#[test]
+fn tmux_resurrects_files_are_read() {
+    // As its version 4 writes them, with one grouped session.
+    let text = "grouped_session\tmore\twork\t:1\t:0\n\
+                pane\twork\t0\t1\t:*Z\t0\thost\t:/home/me/my\\ site\t1\tvim\t:vim -p a.rs b.rs\n\
+                pane\twork\t0\t1\t:*Z\t1\thost\t:/tmp\t0\tbash\t:\n\
+                pane\twork\t1\t0\t:-\t0\ttitle\t:/srv\t1\ttail\t:tail -f log\n\
+                pane\tother\t3\t1\t:*\t0\t\t:/\t1\tzsh\t:\n\
+                window\twork\t0\t:editor\t1\t:*Z\t020a,80x24,0,0{40x24,0,0,1,39x24,41,0,2}\toff\n\
+                window\twork\t1\t:log\t0\t:-\tb260,80x24,0,0,3\t:\n\
+                window\tother\t3\t:zsh\t1\t:*\tb261,80x24,0,0,4\ton\n\
+                state\twork\tother\n";
+    let (format, Imported { snapshot, left_out }) = import::read(text, None).unwrap();
+    assert_eq!((format, left_out.len()), (ImportFormat::Resurrect, 0));
+    let names: Vec<_> = snapshot.sessions.iter().map(|session| session.name.as_str()).collect();
+    assert_eq!(names, ["work", "other", "more"]);
+    let [editor, log] = snapshot.sessions[0].windows.as_slice() else { panic!("{snapshot:?}") };
+    assert_eq!((editor.name.as_str(), editor.current, editor.zoomed, editor.auto_name), ("editor", true, true, false));
+    assert_eq!((editor.size, layout::panes(&editor.layout)), (Some((80, 24)), Some(2)));
+    let panes: Vec<_> = editor.panes.iter().map(|pane| (pane.directory.as_str(), pane.argv.join("|"))).collect();
+    assert_eq!(panes, [("/home/me/my site", "vim|-p|a.rs|b.rs".to_owned()), ("/tmp", String::new())]);
+    assert_eq!((log.index, log.last, log.panes[0].title.as_str()), (Some(1), true, "title"));
+    assert!(snapshot.sessions[1].windows[0].auto_name);
+    let more = &snapshot.sessions[2];
+    assert_eq!((more.grouped_with.as_deref(), more.current, more.last), (Some("work"), Some(0), Some(1)));
+    // Before version 4.
+    let old = "pane\tw\t1\t:vi\t1\t:*\t0\t:/a\t1\tvi\t:vi x\nwindow\tw\t1\t1\t:*\tb25d,80x24,0,0,0\nstate\tw\t\n";
+    let (_, Imported { snapshot, .. }) = import::read(old, None).unwrap();
+    let window = &snapshot.sessions[0].windows[0];
+    assert_eq!((window.name.as_str(), window.panes[0].argv.join(" ")), ("vi", "vi x".to_owned()));
+    // A command with tabs, and text that would be a template elsewhere.
+    let text = "pane\tw\t0\t1\t:*\t0\t<%= x\t:/a\t1\tawk\t:awk -F\t {}\nstate\tw\t\n";
+    let (_, Imported { snapshot, .. }) = import::read(text, None).unwrap();
+    assert_eq!(snapshot.sessions[0].windows[0].panes[0].argv, ["awk", "-F\t", "{}"]);
+    for (text, says) in [("pane\tw\tx\n", "line 1"), ("state\ta\tb\n", "no pane"), ("state\ta\nhello\n", "line 2")] {
+        assert!(import::read(text, None).unwrap_err().message.contains(says), "{text}");
+    }
+}

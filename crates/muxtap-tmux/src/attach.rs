@@ -26,6 +26,7 @@ use super::{
     program::{CallOutput, CoverageMode, ServerSpec},
     rest::{IDENTITY, identity_of},
     topology::{HUB_MARK, HUB_NAME},
+    transport::FIRST_ANSWER_LIMIT,
 };
 
 /// The session option that counts the heartbeats of a hub's daemon.
@@ -35,7 +36,7 @@ const BEAT: Duration = Duration::from_secs(5);
 /// The time after the last heartbeat at which tmux itself ends the hub, so that a hung daemon keeps
 /// no window alive.
 const BEAT_LIMIT: Duration = Duration::from_secs(20);
-/// Time that a client has to attach.
+/// Time that a client has to attach to a server of this machine.
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time in which tmux announces an attach, unless a hook holds its notifications back.
@@ -298,7 +299,9 @@ impl Inner {
             self.ask_whether_attached(&connection);
             attached.await
         };
-        match tokio::time::timeout(ATTACH_LIMIT, announced).await {
+        // A client on another host has a connection of its own.
+        let limit = if self.spec.is_local() { ATTACH_LIMIT } else { FIRST_ANSWER_LIMIT };
+        match tokio::time::timeout(limit, announced).await {
             Ok(Ok(Ok(()))) => Ok(connection),
             Ok(Ok(Err(error))) if error.code == ErrorCode::ResourceLimit => Err(error),
             Ok(Ok(Err(error))) => Err(Error::unavailable(format!("tmux refused a control client: {}", error.message))),
@@ -307,7 +310,7 @@ impl Inner {
                 Err(Error::unavailable(format!(
                     "no control client could attach to {} within {} s",
                     self.spec.socket.display(),
-                    ATTACH_LIMIT.as_secs()
+                    limit.as_secs()
                 )))
             }
         }
@@ -424,12 +427,16 @@ fn refused_by_all(last: Option<Error>) -> Error {
 
 /// Sends heartbeats for a hub as long as its client is attached. tmux ends a hub whose daemon sends
 /// none.
-async fn keep_hub(connection: Connection, hub: SessionId, cancel: CancellationToken) {
+pub(super) async fn keep_hub(connection: Connection, hub: SessionId, cancel: CancellationToken) {
+    // Another process, from which this one has taken over, may have marked the hub: its last timer must
+    // not take this one's marks for its own.
+    let nonce = nonce::hex32();
     for beat in 1_u64.. {
+        let mark = format!("{nonce}-{beat}");
         // `run-shell` expands its formats at once; this one must be expanded when it runs (N87).
-        let is_last = format!("##{{==:##{{{BEAT_MARK}}},{beat}}}");
+        let is_last = format!("##{{==:##{{{BEAT_MARK}}},{mark}}}");
         let end = format!("if-shell -F -t '{hub}:' '{is_last}' 'kill-session -t {hub}'");
-        let mark = Command::new("set-option").opt("-t", hub.to_string()).arg(BEAT_MARK).arg(beat.to_string());
+        let mark = Command::new("set-option").opt("-t", hub.to_string()).arg(BEAT_MARK).arg(mark);
         let limit = BEAT_LIMIT.as_secs().to_string();
         let later = Command::new("run-shell").flag("-b").opt("-d", limit).opt("-C", end);
         connection.submit(Request::Plain(CommandLine::of([mark, later])), |_| {});
@@ -487,6 +494,12 @@ pub(super) fn no_server(spec: &ServerSpec, printed: &CallOutput) -> NoLink {
             Unreachable::ContainerStopped | Unreachable::NoContainer => NoLink::Absent(error),
             _ => NoLink::Failed(error),
         };
+    }
+    if let Some(transport) = spec.program.transport.as_ref().filter(|_| why.is_empty()) {
+        let prefix = transport.prefix();
+        return NoLink::Failed(Error::unavailable(format!(
+            "cannot reach the tmux server on {socket}: `{prefix}` failed and printed nothing; does `{prefix} true` work?"
+        )));
     }
     if why.contains("ermission denied") {
         return NoLink::Failed(Error::unavailable(format!(

@@ -22,13 +22,16 @@ mod queue;
 
 use std::{
     any::Any,
+    future::poll_fn,
     io,
+    os::fd::AsFd as _,
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -48,12 +51,12 @@ use tokio::{
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    client::{CountingReader, PipeCodec, Process},
+    client::{CountingReader, PipeCodec, Process, ProcessHandle},
     queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
 use super::{link::unreadable, program::Client, routes::Routes};
 
-pub(super) use client::Opened;
+pub(super) use client::{ClientDescriptors, Opened, StoredClient};
 #[cfg(test)]
 pub(super) use queue::BACKLOG_LIMIT;
 pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
@@ -69,6 +72,17 @@ pub enum Request {
     Plain(CommandLine),
     /// Commands whose replies may contain arbitrary text; framed by a nonce (F13).
     Framed(Vec<TmuxCommand>),
+}
+
+impl Request {
+    /// Returns the name of its first command; `none` if it has none.
+    pub fn name(&self) -> &'static str {
+        let commands = match self {
+            Self::Plain(line) => line.commands(),
+            Self::Framed(commands) => commands,
+        };
+        commands.first().map_or("none", TmuxCommand::name)
+    }
 }
 
 /// A reply of tmux: a body for each command, or its error message.
@@ -155,6 +169,12 @@ struct Shared {
     /// Set once the client is to exit. The draining task checks it before each event, so it is an
     /// atomic.
     close: SetOnce<()>,
+    /// The request to stop reading, until the draining task takes it.
+    pause: Mutex<Option<PauseRequest>>,
+    /// Whether there is one. The draining task checks it before each event, so it is an atomic.
+    is_pause_asked: AtomicBool,
+    /// Notified with such a request.
+    pause_asked: Notify,
     /// The reason why the connection was given up, and its client killed.
     given_up: OnceLock<Lost>,
     closed: CancellationToken,
@@ -165,6 +185,50 @@ impl Shared {
     fn begin_close(&self) {
         let _ = self.close.set(());
     }
+}
+
+/// A request to stop reading.
+struct PauseRequest {
+    /// Gets what another process needs for continuing.
+    paused: oneshot::Sender<io::Result<(StoredClient, ClientDescriptors)>>,
+    /// Resolves with a value when another process continues; without a value when this one does.
+    over: oneshot::Receiver<()>,
+}
+
+/// A connection that is not read and to which no request is sent. Dropped, it goes on.
+pub(super) struct PausedConnection {
+    pub(super) stored: StoredClient,
+    pub(super) descriptors: ClientDescriptors,
+    /// The number of the client's descriptors.
+    pub(super) descriptor_count: usize,
+    over: oneshot::Sender<()>,
+}
+
+impl PausedConnection {
+    /// Leaves the connection to another process: here it ends, and its client lives on.
+    pub(super) fn leave(self) {
+        // The connection may have ended meanwhile.
+        let _ = self.over.send(());
+    }
+}
+
+/// An attempt to stop a connection. Its drop withdraws a request that was not taken.
+struct PauseAttempt<'a>(&'a Connection);
+
+impl Drop for PauseAttempt<'_> {
+    fn drop(&mut self) {
+        if self.0.take_pause().is_some() {
+            self.0.unbar();
+        }
+    }
+}
+
+/// How the reading of a connection ended.
+enum Ended {
+    /// The client has gone, for this reason if the stream reported one.
+    Gone(String),
+    /// Another process continues.
+    Left,
 }
 
 /// The count of reads that a connection and its reader share.
@@ -186,31 +250,148 @@ impl Connection {
 
     /// Creates the connection over pipes that are open.
     pub(super) fn over(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
-        let Opened { name, reader, writer, unread, process } = opened;
-        let (key, writer) = (FrameKey::default(), Arc::new(writer));
+        let key = FrameKey::default();
+        Self::with_codec(id, opened, ControlCodec::new(key.clone()), key, receiver, tasks)
+    }
+
+    /// Continues a connection that another process has handed over. Events go to `receiver` as soon
+    /// as they come.
+    pub(super) fn continued(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
+        let key = FrameKey::default();
+        Self::with_codec(id, opened, ControlCodec::continued(key.clone()), key, receiver, tasks)
+    }
+
+    fn with_codec(
+        id: u64,
+        opened: Opened,
+        codec: ControlCodec,
+        key: FrameKey,
+        receiver: Arc<impl Receiver>,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let Opened { name, reader, writer, unread, process, head } = opened;
+        let writer = Arc::new(writer);
         let connection = Self(Arc::new(Shared {
             id,
             name,
-            queue: Mutex::new(Queue::new(writer.clone(), unread, key.clone())),
+            queue: Mutex::new(Queue::new(writer.clone(), unread, key)),
             more: Notify::new(),
             reads: AtomicU64::new(0),
             oldest_ms: AtomicU64::new(0),
             spoke: Notify::new(),
             close: SetOnce::new(),
+            pause: Mutex::default(),
+            is_pause_asked: AtomicBool::new(false),
+            pause_asked: Notify::new(),
             given_up: OnceLock::new(),
             closed: CancellationToken::new(),
         }));
-        let tending = connection.clone().tend(writer, receiver.clone());
+        let tending = connection.clone().tend(writer.clone(), receiver.clone());
         let this = connection.clone();
         tasks.spawn(async move {
             if let Err(panic) = AssertUnwindSafe(tending).catch_unwind().await {
                 this.failed(&*panic);
             }
         });
-        let counted = CountingReader { inner: reader, reads: ReadCount(connection.0.clone()) };
-        let stream = FramedRead::with_capacity(counted, PipeCodec(ControlCodec::new(key)), READ_CHUNK);
-        tasks.spawn(connection.clone().drain(stream, process, receiver));
+        let counted = CountingReader { head, inner: reader, reads: ReadCount(connection.0.clone()) };
+        let stream = FramedRead::with_capacity(counted, PipeCodec(codec), READ_CHUNK);
+        tasks.spawn(connection.clone().drain(stream, writer, process, receiver));
         connection
+    }
+
+    /// Stops reading and sending, once all requests that were sent have their replies: at the beginning
+    /// of a line. Further requests wait. Error: the connection has ended, or is being paused for another
+    /// caller.
+    pub(super) async fn pause(&self) -> Result<PausedConnection> {
+        let gone = |error: String| Error::unavailable(format!("{} cannot be handed over: {error}", self.name()));
+        let (paused, is_paused) = oneshot::channel();
+        let (over, is_over) = oneshot::channel();
+        if !self.begin_pause(PauseRequest { paused, over: is_over }) {
+            return Err(gone("it is being handed over already".to_owned()));
+        }
+        // A caller may give up.
+        let _attempt = PauseAttempt(self);
+        // The draining task answers no request that comes after it has ended.
+        if !self.queue().is_open() {
+            return Err(gone("it has ended".to_owned()));
+        }
+        self.0.pause_asked.notify_one();
+        let paused = is_paused.await.map_err(|_| gone("it has ended".to_owned()))?;
+        let (stored, descriptors) = paused.map_err(|error| gone(error.to_string()))?;
+        Ok(PausedConnection { stored, descriptor_count: descriptors.len(), descriptors, over })
+    }
+
+    /// Sets the request to stop reading, and sends nothing more. Returns false if there is one already.
+    fn begin_pause(&self, request: PauseRequest) -> bool {
+        let mut pause = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        if pause.is_some() {
+            return false;
+        }
+        self.queue().bar();
+        self.0.is_pause_asked.store(true, Ordering::Release);
+        *pause = Some(request);
+        true
+    }
+
+    /// Takes the request to stop reading.
+    fn take_pause(&self) -> Option<PauseRequest> {
+        let mut pause = self.0.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that both change together.
+        self.0.is_pause_asked.store(false, Ordering::Release);
+        pause.take()
+    }
+
+    /// Sends requests again.
+    fn unbar(&self) {
+        self.queue().unbar();
+        self.0.more.notify_one();
+    }
+
+    /// Returns whether the connection is to stop reading, and can.
+    fn is_pause_due(&self, stream: &Wire) -> bool {
+        self.0.is_pause_asked.load(Ordering::Acquire) && stream.decoder().0.is_at_rest() && self.queue().is_drained()
+    }
+
+    /// Returns the next event; `None` when the connection can stop instead. The last line that a pause
+    /// waits for may be one without an event.
+    async fn next_event(&self, stream: &mut Wire) -> Option<Option<io::Result<Event>>> {
+        poll_fn(|context| match stream.poll_next_unpin(context) {
+            Poll::Ready(event) => Poll::Ready(Some(event)),
+            Poll::Pending if self.is_pause_due(stream) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Stops reading until the request is over. Returns whether another process continues.
+    async fn rest(&self, stream: &Wire, writer: &pipe::Sender, process: &ProcessHandle, request: PauseRequest) -> bool {
+        let stored = async {
+            let reader = &stream.get_ref().inner;
+            let pipes = [writer.as_fd().try_clone_to_owned()?, reader.as_fd().try_clone_to_owned()?];
+            let head = [stream.read_buffer(), &stream.get_ref().head[..]].concat();
+            process.pause((self.id(), self.name()), pipes, head).await
+        };
+        let PauseRequest { mut paused, over } = request;
+        let stored = tokio::select! {
+            stored = stored => stored,
+            // A relay may take forever to pass on what a stopped server does not read.
+            () = paused.closed() => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let (handed, relay_end) = match stored {
+            Ok((stored, descriptors, relay_end)) => (Ok((stored, descriptors)), relay_end),
+            Err(error) => (Err(error), None),
+        };
+        // The requester may have given up.
+        let _ = paused.send(handed);
+        let is_left = over.await.is_ok();
+        if is_left {
+            // A relay that has ended needs no end.
+            relay_end.map(|end| end.send(()));
+        } else {
+            drop(relay_end);
+            self.unbar();
+        }
+        is_left
     }
 
     /// Returns the connection's number; unique in its server.
@@ -402,17 +583,35 @@ impl Connection {
         answers.call();
     }
 
-    async fn drain(self, mut stream: Wire, mut process: Process, receiver: Arc<impl Receiver>) {
+    async fn drain(
+        self,
+        mut stream: Wire,
+        writer: Arc<pipe::Sender>,
+        mut process: Process,
+        receiver: Arc<impl Receiver>,
+    ) {
         let drained =
-            AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
-        let why = drained.unwrap_or_else(|panic| {
+            AssertUnwindSafe(self.drain_until_gone(&mut stream, &writer, &mut process, &receiver)).catch_unwind().await;
+        let ended = drained.unwrap_or_else(|panic| {
             self.failed(&*panic);
-            "muxtap failed while reading from it".to_owned()
+            Ended::Gone("muxtap failed while reading from it".to_owned())
         });
         self.0.begin_close();
+        // The client's input ends with the last end of this pipe: the queue has the other one.
+        drop(writer);
+        let Ended::Gone(why) = ended else {
+            // The client lives on, and its output is another process's.
+            process.leave_alive();
+            let open = self.queue().shut(Lost::Unsent);
+            open.call();
+            self.take_pause();
+            self.0.closed.cancel();
+            return;
+        };
         let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
         let open = self.queue().shut(fate);
         open.call();
+        self.take_pause();
         // The client exits when its input ends; if it does not, it is killed. Its output is read
         // until then: a server that cannot write a client's pending output does not let the client
         // go (3.3a, 3.5a).
@@ -428,14 +627,15 @@ impl Connection {
         self.0.closed.cancel();
     }
 
-    /// Hands over events until the client has gone. Returns why the stream ended, if the stream
-    /// reported a reason.
+    /// Hands over events until the client has gone, or another process continues.
     async fn drain_until_gone(
         &self,
         stream: &mut Wire,
+        writer: &pipe::Sender,
         process: &mut Process,
         receiver: &Arc<impl Receiver>,
-    ) -> String {
+    ) -> Ended {
+        let handle = process.handle();
         // tmux holds the client's descriptors too: its output ends when the server has noticed that
         // the client has gone, and a server that hangs never does.
         let mut gone = pin!(async {
@@ -445,15 +645,27 @@ impl Connection {
         let mut routes = Routes::default();
         // Under a flood a next event is always ready, and nothing else would be polled.
         while !self.0.close.initialized() {
+            if self.is_pause_due(stream)
+                && let Some(request) = self.take_pause()
+            {
+                if self.rest(stream, writer, &handle, request).await {
+                    return Ended::Left;
+                }
+                continue;
+            }
             let event = tokio::select! {
                 biased;
-                event = stream.next() => event,
+                event = self.next_event(stream) => match event {
+                    Some(event) => event,
+                    None => continue,
+                },
                 () = self.0.close.wait() => None,
                 () = &mut gone => None,
+                () = self.0.pause_asked.notified() => continue,
             };
             match event {
-                None => return String::new(),
-                Some(Err(error)) => return error.to_string(),
+                None => return Ended::Gone(String::new()),
+                Some(Err(error)) => return Ended::Gone(error.to_string()),
                 Some(Ok(Event::Reply(reply))) => {
                     let answers = self.in_queue(|queue| queue.replied(reply.ok, &reply.body));
                     self.answered(answers);
@@ -472,7 +684,7 @@ impl Connection {
                 }
             }
         }
-        String::new()
+        Ended::Gone(String::new())
     }
 
     fn answered(&self, answers: Option<queue::Callbacks>) {

@@ -62,6 +62,8 @@ pub struct Inner {
     pub(super) judging: AtomicBool,
     /// Listings by plain clients.
     pub(super) listings: Listings,
+    /// The server whose clients another process has handed over, until its link begins.
+    pub(super) continued: Mutex<Option<ServerIdentity>>,
 }
 
 impl Inner {
@@ -86,6 +88,7 @@ impl Inner {
             model: Mutex::default(),
             judging: AtomicBool::new(false),
             listings: Listings::default(),
+            continued: Mutex::default(),
         })
     }
 

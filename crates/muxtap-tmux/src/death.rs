@@ -32,6 +32,59 @@ pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None
 }
 
+/// A process that another process has started.
+#[cfg(target_os = "linux")]
+pub struct Foreign(tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>);
+
+#[cfg(target_os = "linux")]
+impl Foreign {
+    /// Opens a process of this machine, which must not have been awaited yet.
+    pub fn open(pid: u32) -> std::io::Result<Self> {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        use tokio::io::{Interest, unix::AsyncFd};
+
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(rustix::io::Errno::SRCH)?;
+        // See `watch`.
+        #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
+        let register = AsyncFd::<std::os::fd::OwnedFd>::with_interest;
+        Ok(Self(register(pidfd_open(pid, PidfdFlags::NONBLOCK)?, Interest::READABLE)?))
+    }
+
+    /// Resolves when the process has ended.
+    pub async fn ended(&self) {
+        // An error here means that the runtime is going down.
+        let _ = self.0.readable().await;
+    }
+
+    /// Kills the process.
+    pub fn kill(&self) {
+        // A process that has ended needs no signal.
+        let _ = rustix::process::pidfd_send_signal(&self.0, rustix::process::Signal::KILL);
+    }
+}
+
+/// A process that another process has started: not on this system.
+#[cfg(not(target_os = "linux"))]
+pub struct Foreign(std::convert::Infallible);
+
+#[cfg(not(target_os = "linux"))]
+impl Foreign {
+    /// Fails: this system cannot report the end of such a process.
+    pub fn open(_: u32) -> std::io::Result<Self> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Never called.
+    pub async fn ended(&self) {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn kill(&self) {
+        match self.0 {}
+    }
+}
+
 /// Returns whether the process `pid` of this machine lives; a zombie does not. Reads no file of
 /// `/proc`, which could hang: a pidfd is readable as soon as its process has ended
 /// (`pidfd_open(2)`).

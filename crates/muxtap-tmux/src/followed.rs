@@ -15,6 +15,7 @@ use std::{
 };
 
 use muxtap_api::GapReason;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -322,7 +323,67 @@ impl Default for FollowedPane {
     }
 }
 
+/// How a pane is followed, for another process that continues.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredPane {
+    pid: u32,
+    carriers: Vec<u64>,
+    parked: Vec<u64>,
+    flow: StoredFlow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum StoredFlow {
+    /// Its output is passed on.
+    Following { owner: u64 },
+    /// Its process has ended, and all its output was reported.
+    Ended { owner: Option<u64>, carried_throughout: bool },
+    /// Something is under way: it is read again.
+    Again,
+}
+
+impl StoredPane {
+    /// Returns whether it is read again.
+    pub(super) fn is_read_again(&self) -> bool {
+        self.flow == StoredFlow::Again
+    }
+
+    /// Restores the pane, whose output goes to `sink`.
+    pub(super) fn followed(&self, sink: Sink) -> FollowedPane {
+        let Self { pid, carriers, parked, flow } = self.clone();
+        let pane = FollowedPane { known: true, pid, carriers, parked, ..FollowedPane::default() };
+        let flow = match flow {
+            StoredFlow::Following { owner } => {
+                Flow::Following { owner, route: Route::new(sink, &pane.allowance), ahead: None }
+            }
+            StoredFlow::Ended { owner, carried_throughout } => {
+                Flow::Ended { owner, sink: Some(sink), carried_throughout }
+            }
+            StoredFlow::Again => Flow::Unowned,
+        };
+        FollowedPane { flow, ..pane }
+    }
+
+    /// Returns the process whose end is to be watched.
+    pub(super) fn watched(&self) -> Option<u32> {
+        Some(self.pid).filter(|pid| *pid != 0 && matches!(self.flow, StoredFlow::Following { .. }))
+    }
+}
+
 impl FollowedPane {
+    /// Returns how it is followed.
+    pub(super) fn stored(&self) -> StoredPane {
+        let is_plain = self.held.is_empty() && !self.leaving && self.end_watch == EndWatch::Kernel;
+        let flow = match &self.flow {
+            Flow::Following { owner, ahead: None, .. } if is_plain => StoredFlow::Following { owner: *owner },
+            Flow::Ended { owner, sink: Some(_), carried_throughout } if is_plain => {
+                StoredFlow::Ended { owner: *owner, carried_throughout: *carried_throughout }
+            }
+            _ => StoredFlow::Again,
+        };
+        StoredPane { pid: self.pid, carriers: self.carriers.clone(), parked: self.parked.clone(), flow }
+    }
+
     /// Returns the connection that its output is taken from (C1).
     pub fn owner(&self) -> Option<u64> {
         match &self.flow {

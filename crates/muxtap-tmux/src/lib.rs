@@ -16,6 +16,7 @@ mod ends;
 mod examine;
 mod flood;
 mod followed;
+mod handed;
 mod launch;
 mod lineage;
 mod link;
@@ -49,6 +50,7 @@ mod values;
 pub use choice::{Environment, ServerChoice};
 pub use connection::{Answer, Lost, Request};
 pub use flood::Floods;
+pub use handed::{ContinuedLink, PausedLink, StoredLink};
 pub use launch::{StartServer, is_secret, keeps_sessions, make_socket_dir};
 pub use lineage::{AGENT_MARK, agent_marks};
 pub use lineage::{Lineage, ProcessId};
@@ -69,11 +71,13 @@ pub use tty::{Foreground, TerminalInput};
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use muxtap_api::{GapReason, Size};
 use muxtap_core::protocol::ids::PaneId;
 
 /// A pane's exit status or signal, if tmux reports it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Its exit status.
     pub status: Option<i32>,
@@ -106,6 +110,9 @@ pub trait Observer: Send + Sync + 'static {
     /// if `output` is exactly what the stream lacks of `seed`; then it is the stream's next part,
     /// and nothing was lost.
     fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>>;
+    /// Reports that a pane is followed that another process has followed so far, without anything
+    /// missing. Returns where its output goes; `None` if the pane is not known.
+    fn continued(&self, pane: PaneId) -> Option<Arc<dyn OutputSink>>;
     /// Reports that another program begins in a pane: later output belongs to it. `ran`: muxtap put
     /// it in place of a program that had not ended, whose last output may be missing.
     fn restarted(&self, pane: PaneId, ran: bool);

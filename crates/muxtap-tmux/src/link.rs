@@ -1,6 +1,6 @@
 //! The state of the link to a server, and the pauses between attempts to reach it.
 
-use std::{path::Path, time::Duration};
+use std::{os::unix::fs::FileTypeExt as _, path::Path, time::Duration};
 
 use muxtap_api::{Error, ErrorCode};
 use muxtap_core::protocol::{ids::SessionId, names, version::Version};
@@ -62,8 +62,15 @@ pub enum NoLink {
 /// The beginning of the error of [`NoLink::Absent`].
 const ABSENT: &str = "no tmux server runs on ";
 
-/// Returns the error that no server runs on this socket.
+/// Returns the error that no server runs on this socket, or that it is not a socket: no server can be
+/// started there.
 pub(super) fn absent(socket: &Path) -> Error {
+    if let Ok(file) = socket.metadata()
+        && !file.file_type().is_socket()
+    {
+        let what = if file.is_dir() { "a folder" } else { "a file" };
+        return Error::invalid(format!("socket: {} is {what}, not a socket of tmux", socket.display()));
+    }
     Error::unavailable(format!("{ABSENT}{}; `muxtap new-session` starts one", socket.display()))
 }
 

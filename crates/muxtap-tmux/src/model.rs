@@ -115,7 +115,7 @@ pub struct Model {
     pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
-    subscribed: HashMap<WindowId, u64>,
+    pub(super) subscribed: HashMap<WindowId, u64>,
     /// The connection on which each window's values can be pushed.
     window_carriers: BTreeMap<WindowId, u64>,
     /// Panes with a use of facts that only tmux knows.
@@ -128,7 +128,7 @@ pub struct Model {
     /// Numbers the reads of panes' content.
     pub(super) attempts: SeedAttempts,
     /// Connections that served at the last complete listing.
-    served: HashSet<u64>,
+    pub(super) served: HashSet<u64>,
     /// Pauses that muxtap requested.
     pub(super) pauses: Pauses,
     /// Sessions whose guest could not attach or was thrown out at once, and the wait before the

@@ -54,6 +54,23 @@ impl Proc {
         Some(Terminal { foreground, processes })
     }
 
+    /// Returns whether process `pid` finds the same files under the same names as this process, and
+    /// may read those of this process's user. False if that is unknown.
+    pub fn shares_files(&self, pid: u32) -> bool {
+        let same = |link: &str| {
+            let of = |who: &str| std::fs::read_link(self.root().join(who).join(link)).ok();
+            of("self").is_some() && of("self") == of(&pid.to_string())
+        };
+        let user = |who: &str| {
+            let status = std::fs::read_to_string(self.root().join(who).join("status")).ok()?;
+            // Real, effective, saved and file-system ids.
+            let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+            ids.split_whitespace().nth(3)?.parse::<u32>().ok()
+        };
+        let theirs = user(&pid.to_string());
+        same("root") && same("ns/mnt") && (theirs == Some(0) || theirs.is_some() && theirs == user("self"))
+    }
+
     /// Returns the process group in the foreground of the terminal of process `pid`; `None` if it
     /// is unknown.
     pub fn foreground_group(&self, pid: u32) -> Option<u32> {
@@ -70,7 +87,7 @@ impl Proc {
 
     /// Returns a process's children. Every thread can start processes, and the kernel lists them by
     /// thread.
-    fn children(&self, pid: u32) -> Vec<u32> {
+    pub(super) fn children(&self, pid: u32) -> Vec<u32> {
         let threads = std::fs::read_dir(self.of(pid, "task")).into_iter().flatten().flatten();
         let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
         lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
@@ -82,6 +99,8 @@ impl Proc {
 pub(super) struct Stat {
     state: char,
     pub(super) parent: u32,
+    /// Its process group.
+    pub(super) group: u32,
     terminal: i64,
     /// The process group in its terminal's foreground; 0 if it has none.
     pub(super) foreground: u32,
@@ -101,12 +120,13 @@ impl Stat {
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         // After the parent: pgrp, session, tty_nr, tpgid.
-        let terminal = fields.nth(2)?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
+        let terminal = fields.nth(1)?.parse().ok()?;
         let foreground: i64 = fields.next()?.parse().ok()?;
         // After tpgid: 13 more, then starttime.
         let began = fields.nth(13)?.parse().ok()?;
         let foreground = u32::try_from(foreground).unwrap_or_default();
-        Some(Self { state, parent, terminal, foreground, began, name })
+        Some(Self { state, parent, group, terminal, foreground, began, name })
     }
 
     /// Returns whether its terminal is a pseudo-terminal: majors 136 to 143 of devices (Linux,
@@ -126,6 +146,11 @@ impl Proc {
     /// Returns `None`: this system does not report it.
     pub fn terminal_of(&self, _: u32) -> Option<Terminal> {
         None
+    }
+
+    /// Returns false: this system does not report it.
+    pub fn shares_files(&self, _: u32) -> bool {
+        false
     }
 
     /// Returns `None`: this system does not report it.

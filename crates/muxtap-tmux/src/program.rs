@@ -34,6 +34,13 @@ pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// The maximum number of links that a socket's path may go through.
 const LINKS: usize = 8;
+/// What a tmux prints that a server of another version does not understand.
+const MISMATCHES: [&str; 3] = ["server exited unexpectedly", "protocol version mismatch", "lost server"];
+/// Prints the version and the file of a tmux program, and the programs of this user's tmux servers.
+const SERVERS: &str = "echo \"version $(\"$1\" -V)\"; echo \"runs $(readlink -f \"$(command -v \"$1\")\")\"; \
+                       for p in /proc/[0-9]*; do [ -O $p ] || continue; \
+                       read -r c 2>/dev/null <$p/comm; case $c in 'tmux: server'*) echo \"server $(readlink $p/exe)\";; \
+                       esac; done | sort -u";
 /// Time that a server has to report its version after a client could not attach.
 const VERSION_LIMIT: Duration = Duration::from_secs(1);
 
@@ -448,6 +455,22 @@ impl ServerSpec {
         path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
     }
 
+    /// Runs a shell script on the server's other host, and returns what it prints.
+    ///
+    /// Error: `TMUX_UNAVAILABLE` if the host cannot be reached.
+    pub async fn script_there(&self, script: &str, args: &[&str]) -> Result<String> {
+        let Some(transport) = &self.program.transport else {
+            return Err(Error::internal("this server is not on another host"));
+        };
+        let words = ["sh", "-c", script, "muxtap"].into_iter().chain(args.iter().copied());
+        let command = transport.announced(words.map(OsString::from));
+        let ran = self.program.run(command, &["(a script)"], || "does the host respond?".into()).await?;
+        match transport.reason(&ran.stderr).filter(|_| !ran.ok) {
+            Some(reason) => Err(transport.error(reason, &ran.stderr)),
+            None => Ok(String::from_utf8_lossy(&ran.stdout).into_owned()),
+        }
+    }
+
     pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<CallOutput> {
         self.run_by(&self.program, call, args).await
     }
@@ -511,9 +534,12 @@ impl ServerSpec {
     /// Adds to an error that another version of tmux may be its cause: both versions, and the way
     /// out.
     pub(super) async fn explained(&self, error: Error) -> Error {
+        if !self.is_local() {
+            return self.explained_there(error).await;
+        }
         // Another user's program must not be named to this user.
         let is_strangers = error.details.as_ref().is_some_and(|details| details.get("owner").is_some());
-        if !self.is_local() || self.own.get().is_some() || is_strangers {
+        if self.own.get().is_some() || is_strangers {
             return error;
         }
         let Some(server) = socket::server_of(self.socket_path().as_ref()) else { return error };
@@ -531,6 +557,33 @@ impl ServerSpec {
             "{}; {program} is version {client}, the server (process {pid}) {served}{runs}: run `muxtap stop`, \
              then name the server's own program with --tmux or $MUXTAP_TMUX",
             error.message
+        );
+        error
+    }
+
+    /// Adds to an error of a server on another host that it runs another program than the one that
+    /// was run there.
+    async fn explained_there(&self, error: Error) -> Error {
+        let is_of_versions = MISMATCHES.iter().any(|said| error.message.contains(said));
+        let Some(transport) = self.program.transport.as_ref().filter(|_| is_of_versions) else { return error };
+        let tmux = transport.program();
+        let said = self.script_there(SERVERS, &[&tmux.to_string_lossy()]).await.unwrap_or_default();
+        let line = |name: &str| said.lines().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>().join(", ");
+        let (version, run, programs) = (line("version tmux "), line("runs "), line("server "));
+        // The other errors have other causes too.
+        let is_other = said.lines().filter_map(|line| line.strip_prefix("server ")).any(|server| server != run);
+        if !error.message.contains("protocol version mismatch") && (run.is_empty() || !is_other) {
+            return error;
+        }
+        let is = if version.is_empty() { String::new() } else { format!(" is version {version}") };
+        let runs = if programs.is_empty() { "another tmux program" } else { &programs };
+        let name = transport.name();
+        let mut error = error;
+        error.message = format!(
+            "{}; {} on the host {name}{is}, and the server runs {runs}: set `tmux` in [host.{name}] of config.toml to \
+             the server's program, then run `muxtap stop`",
+            error.message,
+            tmux.display()
         );
         error
     }
@@ -597,14 +650,24 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;
-        match tokio::time::timeout(self.limit, child.wait_with_output()).await {
-            Ok(Ok(output)) => Ok(CallOutput {
-                ok: output.status.success(),
-                stdout: output.stdout,
-                stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            }),
-            Ok(Err(error)) => Err(self.cannot_run(&error)),
-            Err(_) => Err(Error::unavailable(format!(
+        match (tokio::time::timeout(self.limit, child.wait_with_output()).await, &self.transport) {
+            (Ok(Ok(output)), transport) => {
+                let mut stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                if let Some(transport) = transport.as_ref().filter(|_| !output.status.success()) {
+                    stderr = transport.with_state(stderr, self.limit).await;
+                }
+                Ok(CallOutput {
+                    ok: output.status.success(),
+                    stdout: match transport {
+                        Some(transport) => transport.printed(output.stdout),
+                        None => output.stdout,
+                    },
+                    stderr,
+                })
+            }
+            (Ok(Err(error)), _) => Err(self.cannot_run(&error)),
+            (Err(_), Some(transport)) => Err(transport.silent(self.limit)),
+            (Err(_), None) => Err(Error::unavailable(format!(
                 "{UNANSWERED}`{} {}` did not end within {} ms; {}",
                 self.tmux.display(),
                 args.join(" "),
@@ -626,7 +689,17 @@ impl Program {
         }
         let name = self.tmux.display();
         let hint = match error.kind() {
-            io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",
+            io::ErrorKind::NotFound if self.tmux.components().count() == 1 => {
+                // Not the caller's: a daemon keeps the variables with which it was started.
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                &format!(
+                    "muxtap's process {} was started with PATH={}; install tmux 3.2a or later, or, if your shell \
+                     finds tmux, run `muxtap stop`: the next command starts a daemon with that shell's PATH",
+                    std::process::id(),
+                    path.display()
+                )
+            }
+            io::ErrorKind::NotFound => "install tmux 3.2a or later, or set `tmux` in config.toml, or $MUXTAP_TMUX",
             io::ErrorKind::PermissionDenied => "it is not executable; check its permissions",
             _ => "see `muxtap doctor`",
         };

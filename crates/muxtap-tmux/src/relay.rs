@@ -42,7 +42,9 @@ use rustix::{
 use tokio::{
     io::Interest,
     net::{UnixListener, UnixStream},
+    sync::{mpsc, oneshot},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::socket::SocketPath;
 
@@ -86,13 +88,14 @@ impl Relay {
     /// client did not arrive; `Ok` also if it left before it had arrived. The server sees nothing
     /// of a client that has not arrived.
     pub(super) async fn run(self) -> Result<(), RelayError> {
+        self.run_until_paused(mpsc::channel(1).1).await
+    }
+
+    /// Does the same as [`Self::run`], and stops passing messages on request.
+    pub(super) async fn run_until_paused(self, pauses: PauseRequests) -> Result<(), RelayError> {
         let arrived = tokio::time::timeout(ARRIVAL_LIMIT, self.arrive()).await;
         let Some((client, server)) = arrived.map_err(|_| RelayError::Late)?? else { return Ok(()) };
-        tokio::select! {
-            // A side whose connection fails has left too.
-            _ = pass(&client, &server) => Ok(()),
-            passed = pass_orders(&server, &client) => Ok(passed?),
-        }
+        Passage { client, server, messages: ServerMessages::default() }.run(pauses).await
     }
 
     /// Collects the client's introduction and hands it over. Returns the client and the server;
@@ -128,6 +131,93 @@ impl Relay {
             send(&server, write).await.map_err(RelayError::Server)?;
         }
         Ok(Some((client, server)))
+    }
+}
+
+/// A client that has arrived, and its server.
+pub(super) struct Passage {
+    client: UnixStream,
+    server: UnixStream,
+    messages: ServerMessages,
+}
+
+/// A request to stop passing messages.
+pub(super) struct PauseRequest {
+    /// Gets both sockets, and the beginning of a message of the server that has partly arrived.
+    pub(super) paused: oneshot::Sender<io::Result<PausedPassage>>,
+    /// Resolves with a value when another process passes the messages from now on; without a value
+    /// when this one continues.
+    pub(super) over: oneshot::Receiver<()>,
+}
+
+/// The requests to stop passing messages.
+pub(super) type PauseRequests = mpsc::Receiver<PauseRequest>;
+
+/// What another process needs for passing the messages.
+#[derive(Debug)]
+pub(super) struct PausedPassage {
+    pub(super) client: OwnedFd,
+    pub(super) server: OwnedFd,
+    pub(super) begun: Vec<u8>,
+}
+
+impl Passage {
+    /// Continues what another process did.
+    pub(super) fn continued(paused: PausedPassage) -> io::Result<Self> {
+        let open = |socket: OwnedFd| UnixStream::from_std(std::os::unix::net::UnixStream::from(socket));
+        let PausedPassage { client, server, begun } = paused;
+        Ok(Self { client: open(client)?, server: open(server)?, messages: ServerMessages::begun(begun) })
+    }
+
+    /// Passes messages both ways until one side leaves.
+    pub(super) async fn run(mut self, mut pauses: PauseRequests) -> Result<(), RelayError> {
+        loop {
+            let pause = CancellationToken::new();
+            let request = {
+                let passing = pass_both(&self.client, &self.server, &mut self.messages, &pause);
+                tokio::pin!(passing);
+                let request = tokio::select! {
+                    passed = &mut passing => {
+                        passed?;
+                        return Ok(());
+                    }
+                    Some(request) = pauses.recv() => request,
+                };
+                pause.cancel();
+                // A message that is being passed on is passed on whole.
+                if passing.await?.is_some() {
+                    return Ok(());
+                }
+                request
+            };
+            // Without a requester, the passing goes on.
+            let _ = request.paused.send(self.paused());
+            if request.over.await.is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn paused(&self) -> io::Result<PausedPassage> {
+        let [client, server] = [&self.client, &self.server].map(|socket| socket.as_fd().try_clone_to_owned());
+        Ok(PausedPassage { client: client?, server: server?, begun: self.messages.rest().to_vec() })
+    }
+}
+
+/// Passes messages both ways until one side leaves (`Some`) or until `pause` (`None`).
+async fn pass_both(
+    client: &UnixStream,
+    server: &UnixStream,
+    messages: &mut ServerMessages,
+    pause: &CancellationToken,
+) -> Result<Option<()>, Hostile> {
+    let up = async { pass(client, server, pause).await.unwrap_or(Some(())) };
+    let down = pass_orders(server, client, messages, pause);
+    tokio::pin!(up, down);
+    tokio::select! {
+        // A side whose connection fails has left too.
+        passed = &mut up => if passed.is_some() { Ok(passed) } else { down.await },
+        passed = &mut down => if passed?.is_some() { Ok(Some(())) } else { Ok(up.await) },
     }
 }
 
@@ -201,12 +291,16 @@ impl Drop for PrivateSocket {
     }
 }
 
-/// Passes the client's bytes to the server until the client ends.
-async fn pass(client: &UnixStream, server: &UnixStream) -> io::Result<()> {
+/// Passes the client's bytes to the server until the client ends (`Some`) or until `pause` (`None`).
+async fn pass(client: &UnixStream, server: &UnixStream, pause: &CancellationToken) -> io::Result<Option<()>> {
     loop {
-        let (bytes, descriptors) = receive(client).await?;
+        let (bytes, descriptors) = tokio::select! {
+            biased;
+            () = pause.cancelled() => return Ok(None),
+            received = receive(client) => received?,
+        };
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(Some(()));
         }
         let mut descriptors = descriptors.into_iter();
         send(server, Write { bytes, descriptor: descriptors.next() }).await?;
@@ -215,19 +309,29 @@ async fn pass(client: &UnixStream, server: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Passes the messages of the server that a client needs until the server ends. The server passes
-/// no descriptors; any that come are closed. Error: the server did what no tmux does.
-async fn pass_orders(server: &UnixStream, client: &UnixStream) -> Result<(), Hostile> {
-    let mut messages = ServerMessages::default();
+/// Passes the messages of the server that a client needs until the server ends (`Some`) or until
+/// `pause` (`None`). The server passes no descriptors; any that come are closed. Error: the server did
+/// what no tmux does.
+async fn pass_orders(
+    server: &UnixStream,
+    client: &UnixStream,
+    messages: &mut ServerMessages,
+    pause: &CancellationToken,
+) -> Result<Option<()>, Hostile> {
     loop {
+        let received = tokio::select! {
+            biased;
+            () = pause.cancelled() => return Ok(None),
+            received = receive(server) => received,
+        };
         // A side whose connection fails has left.
-        let Ok((bytes, _)) = receive(server).await else { return Ok(()) };
+        let Ok((bytes, _)) = received else { return Ok(Some(())) };
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(Some(()));
         }
         let bytes = messages.receive(&bytes)?;
         if send(client, Write { bytes, descriptor: None }).await.is_err() {
-            return Ok(());
+            return Ok(Some(()));
         }
     }
 }

@@ -237,8 +237,11 @@ impl Inner {
             Err(error) => return Ok(Err(error.to_string())),
         };
         metrics::TMUX_COMMANDS.increment(commands.len() as u64);
+        let sent = std::time::Instant::now();
         // A client's process is a large future, and each request passes through this one.
-        line.read(Box::pin(self.spec.call_within(limit, &line.words())).await?)
+        let replied = Box::pin(self.spec.call_within(limit, &line.words())).await?;
+        metrics::tmux_command(commands.first().map_or("none", Command::name), sent.elapsed());
+        line.read(replied)
     }
 
     /// Creates the first session of a server, and starts the server for it if none runs.

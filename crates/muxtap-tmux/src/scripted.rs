@@ -214,6 +214,9 @@ impl OutputSink for RecordingSink {
 }
 
 impl Observer for RecordingObserver {
+    fn continued(&self, _: PaneId) -> Option<Arc<dyn OutputSink>> {
+        None
+    }
     fn identified(&self, _: &ServerIdentity) {}
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) -> Arc<dyn OutputSink> {
         self.tell(format!("seeded {pane} {why:?} {}", String::from_utf8_lossy(&seed.text)));

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use muxtap_api::{Error, Result};
+use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::clock::jittered;
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, oneshot};
@@ -57,13 +57,21 @@ impl ServerLink {
         cancel: CancellationToken,
         tasks: &TaskTracker,
     ) -> Self {
-        let inner = Inner::new(spec, observer, cancel, tasks.clone());
-        tasks.spawn(keep_link(inner.clone()));
-        Self { inner, only: None }
+        Self::keep(Inner::new(spec, observer, cancel, tasks.clone()))
     }
 
-    /// Returns a handle to a server whose clients a test plays; no task supervises its link.
-    #[cfg(test)]
+    /// Keeps the link of a server from now on.
+    pub(super) fn keep(inner: Arc<Inner>) -> Self {
+        inner.tasks.spawn(keep_link(inner.clone()));
+        Self::of(inner)
+    }
+
+    /// Returns the shared state.
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Returns a handle to a server; no task supervises its link.
     pub(super) fn of(inner: Arc<Inner>) -> Self {
         Self { inner, only: None }
     }
@@ -109,7 +117,12 @@ impl ServerLink {
     /// Waits until control clients are attached, `CONNECT_LIMIT` at most. If they are not, an
     /// attempt is made now; its failure is the error.
     pub async fn connected(&self) -> Result<ServerIdentity> {
-        tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last()).await.unwrap_or_else(|_| {
+        // The first attempt at another host takes seconds; its failure is no older than the link.
+        self.connected_in_time(!self.inner.spec.is_local()).await
+    }
+
+    async fn connected_in_time(&self, takes_first: bool) -> Result<ServerIdentity> {
+        tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last(takes_first)).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
                 "the tmux server on {} could not be followed within {} s; muxtap keeps trying: retry later",
                 self.inner.spec.socket.display(),
@@ -118,7 +131,8 @@ impl ServerLink {
         })
     }
 
-    async fn connected_at_last(&self) -> Result<ServerIdentity> {
+    /// `takes_first`: whether the link's first attempt counts, if it is still being made.
+    async fn connected_at_last(&self, takes_first: bool) -> Result<ServerIdentity> {
         let mut link = self.inner.link.subscribe();
         let mut asked_at = None;
         let mut waited = false;
@@ -135,7 +149,9 @@ impl ServerLink {
                 LinkState::Down { error, attempts, .. } => {
                     // A server that did not reply to an attempt that had begun before would not
                     // reply to one that begins now.
-                    if asked_at.is_some_and(|before| attempts > before) || waited && link::is_unanswered(&error) {
+                    let is_first = attempts == 1 && asked_at.is_none() && error.code == ErrorCode::TmuxUnavailable;
+                    let counts = waited && (takes_first && is_first || link::is_unanswered(&error));
+                    if counts || asked_at.is_some_and(|before| attempts > before) {
                         return Err(error);
                     }
                     asked_at = asked_at.or(Some(attempts));
@@ -166,7 +182,8 @@ impl ServerLink {
         let asked = Arc::new(start);
         self.inner.lock().starts.push(asked.clone());
         let _asked = StartOrder { inner: &self.inner, start: asked };
-        self.connected().await
+        // An attempt that had begun before may not know the order.
+        self.connected_in_time(false).await
     }
 
     /// Sends a request over the connection that carries `pane`'s output (any, if that is not
@@ -607,7 +624,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
         inner.set_link(LinkState::Connecting);
         attempts = count.fetch_add(1, Ordering::Relaxed) + 1;
         let attempt = tokio::select! {
-            attempt = inner.connect() => attempt,
+            attempt = inner.connect_or_continue() => attempt,
             () = inner.cancel.cancelled() => break,
         };
         match attempt {

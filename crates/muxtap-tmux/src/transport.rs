@@ -4,6 +4,7 @@
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
+    process::Stdio,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -12,28 +13,40 @@ use muxtap_api::{Error, Result, Unreachable};
 use muxtap_base::{descriptors, quoting::shell_word};
 use tokio::process::Command;
 
-use super::orphans::ClientName;
+use super::{link::UNANSWERED, orphans::ClientName};
 
 /// Runs a control client (`"$@"`) behind ssh, and kills it a second after ssh's end of its standard
 /// input is closed if it has not left by then. A server that was writing to it when the link was
 /// cut would keep it forever, and would not end itself (N94); with its process it goes. sshd kills
 /// no process of a cut ssh session.
 ///
-/// `cat` passes on ssh's input and so notices its end; no other process may read that input. A
-/// watcher reads events: `k` and `t` name the processes of `cat` and of tmux, `c` and `e` report
-/// that they have ended. Output does not pass through.
-const KEEPER: &str = "exec 4<&0 7>&1; { { exec 7>&-; cat <&4 & echo k $! >&6; wait; echo c >&6; } 2>/dev/null | \
+/// The empty line ends what the shell's startup files printed, such as a title. `cat` passes on
+/// ssh's input and so notices its end; no other process may read that input. A watcher reads
+/// events: `k` and `t` name the processes of `cat` and of tmux, `c` and `e` report that they have
+/// ended. Output does not pass through.
+const KEEPER: &str = "echo; exec 4<&0 7>&1; { { exec 7>&-; cat <&4 & echo k $! >&6; wait; echo c >&6; } 2>/dev/null | \
                       { exec 3<&0 4<&- </dev/null; \"$@\" <&3 3<&- 6>&- >&7 7>&- & echo t $! >&6; exec 3<&- 7>&-; wait; \
                       echo e >&6; }; } 6>&1 >&7 | { exec 4<&- 7>&-; while read w p; do case $w in k) k=$p;; t) t=$p;; \
                       c) c=1;; e) e=1;; esac; if [ \"$c\" ] && [ \"$t\" ] && [ -z \"$g\" ]; then { sleep 1; kill -9 $t; } \
                       >/dev/null & g=$!; fi; if [ \"$e\" ] && [ \"$k\" ]; then kill $k $g; exit; fi; done; } 2>/dev/null";
 
-/// Time that a server on another host has to reply to a first query: a connection is made for it.
+/// Runs a command (`"$@"`) behind ssh. What the shell's startup files printed ends with
+/// [`ANNOUNCEMENT`].
+const ANNOUNCER: &str = "printf '\\nmuxtap:\\n'; exec \"$@\"";
+/// The end of what startup files printed, before a command's own output.
+const ANNOUNCEMENT: &[u8] = b"\nmuxtap:\n";
+
+/// Time that another host has for a connection and the first reply over it: connecting, a login, the
+/// shell's startup files and tmux. A link that is established is judged by its silence instead.
 pub const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Programs that pass one text to a shell on the other side, as ssh does.
 const BY_SHELL: [&str; 2] = ["ssh", "autossh"];
 /// Programs that run a command in a container.
 const RUNTIMES: [&str; 4] = ["docker", "podman", "nerdctl", "kubectl"];
+/// Programs below these, which run a command in a container of a bundle.
+const LOW_RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
+/// A runtime's message that a container has no running processes, but not why.
+const IMPROPER: &str = "container state improper";
 /// The beginning of the line that `muxtap stdio` prints when it is connected; the daemon's version
 /// follows.
 pub const PEER_GREETING: &str = "muxtap-peer 1 ";
@@ -42,7 +55,7 @@ pub const NO_PEER: &str = "muxtap-peer none";
 const HAS_MUXTAP: &str = "command -v muxtap >/dev/null 2>&1";
 /// Options for ssh unless the prefix has them: it never prompts, and it notices a dead link.
 const SSH_OPTIONS: [(&str, &str); 4] =
-    [("BatchMode", "yes"), ("ConnectTimeout", "10"), ("ServerAliveInterval", "15"), ("ServerAliveCountMax", "3")];
+    [("BatchMode", "yes"), ("ConnectTimeout", "8"), ("ServerAliveInterval", "15"), ("ServerAliveCountMax", "3")];
 
 /// The way to the tmux servers of one host: a name, and a command that runs programs on it.
 #[derive(Debug)]
@@ -159,6 +172,11 @@ impl Transport {
         Ok(name)
     }
 
+    /// Returns the tmux program on the host.
+    pub(super) fn program(&self) -> PathBuf {
+        self.found().unwrap_or_else(|| self.tmux.clone())
+    }
+
     /// Returns the host's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -198,7 +216,7 @@ impl Transport {
             ),
         };
         let control = control.map(|socket| (socket, "yes"));
-        Some(self.command_sharing(["sh", "-c", &script].map(OsString::from), control))
+        Some(self.command_sharing(&self.words, ["sh", "-c", &script].map(OsString::from), control))
     }
 
     /// Returns the command that prints the configuration of ssh for this host; `None` if the
@@ -218,19 +236,36 @@ impl Transport {
 
     /// Returns the command that runs tmux on the host.
     pub(super) fn tmux(&self, args: impl IntoIterator<Item = OsString>) -> Command {
-        let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
-        self.command(std::iter::once(tmux.into_os_string()).chain(args))
+        let tmux = self.program();
+        self.announced(std::iter::once(tmux.into_os_string()).chain(args))
+    }
+
+    /// Returns the command that runs a program on the host for its output, which follows
+    /// [`Transport::printed`]'s line.
+    pub(super) fn announced(&self, line: impl IntoIterator<Item = OsString>) -> Command {
+        let announcer = ["sh", "-c", ANNOUNCER, "muxtap"].into_iter().filter(|_| self.by_shell).map(OsString::from);
+        self.command(announcer.chain(line))
+    }
+
+    /// Returns what a command printed, without what the shell's startup files printed before it.
+    pub(super) fn printed(&self, stdout: Vec<u8>) -> Vec<u8> {
+        let begin = memchr::memmem::find(&stdout, ANNOUNCEMENT).filter(|_| self.by_shell);
+        match begin.and_then(|at| stdout.get(at + ANNOUNCEMENT.len()..)) {
+            Some(own) => own.to_vec(),
+            None => stdout,
+        }
     }
 
     /// Returns the command of a control client on the host, which identifies itself as `name`.
     pub(super) fn client(&self, name: Option<&ClientName>, args: impl IntoIterator<Item = OsString>) -> Command {
-        let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
+        let tmux = self.program();
         let term = name.into_iter().flat_map(|name| ["env".into(), format!("TERM={}", name.term()).into()]);
         let args: Vec<_> = args.into_iter().collect();
         // A command that only sends a query ends by itself, and its status counts.
         let is_kept = self.by_shell && args.iter().any(|word| word == "-C");
         let keeper = ["sh", "-c", KEEPER, "muxtap-client"].into_iter().filter(|_| is_kept).map(OsString::from);
-        self.command(keeper.chain(term).chain([tmux.into_os_string()]).chain(args))
+        let line = keeper.chain(term).chain([tmux.into_os_string()]).chain(args);
+        if is_kept { self.command(line) } else { self.announced(line) }
     }
 
     /// Returns the command that runs a program on the host.
@@ -239,16 +274,27 @@ impl Transport {
         // Control clients have connections of their own: several that are lost at once can crash a
         // server (N26).
         let stays = line.iter().any(|word| word == "-C");
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| !stays);
-        // ssh passes its data to any process that listens on the socket.
-        let shared = shared.filter(|socket| muxtap_base::files::is_own(socket));
+        let shared = self.shared_socket().filter(|_| !stays);
         // If ssh is refused, such as the eleventh at once, it connects by itself.
-        self.command_sharing(line, shared.as_deref().map(|socket| (socket, "no")))
+        self.command_sharing(&self.words, line, shared.as_deref().map(|socket| (socket, "no")))
     }
 
-    fn command_sharing(&self, line: impl IntoIterator<Item = OsString>, control: Option<(&Path, &str)>) -> Command {
+    /// Returns the socket of a connected ssh.
+    fn shared_socket(&self) -> Option<PathBuf> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // ssh passes its data to any process that listens on the socket.
+        shared.filter(|socket| muxtap_base::files::is_own(socket))
+    }
+
+    /// Returns the command that runs `line` behind `words`, this transport's own or their beginning.
+    fn command_sharing(
+        &self,
+        words: &[String],
+        line: impl IntoIterator<Item = OsString>,
+        control: Option<(&Path, &str)>,
+    ) -> Command {
         let (first, rest) =
-            self.words.split_first().map_or((OsStr::new(""), &[][..]), |(first, rest)| (first.as_ref(), rest));
+            words.split_first().map_or((OsStr::new(""), &[][..]), |(first, rest)| (first.as_ref(), rest));
         let mut command = Command::new(first);
         if self.by_shell {
             let is_given = |option: &str| rest.iter().any(|word| word.contains(option));
@@ -302,7 +348,38 @@ impl Transport {
 
     /// Returns why a command failed, from its stderr; `None` if the text is tmux's own.
     pub fn reason(&self, said: &str) -> Option<Unreachable> {
-        reason(said, self.words.iter().any(|word| RUNTIMES.contains(&program_name(word))))
+        reason(said, self.words.iter().any(|word| is_runtime(word)))
+    }
+
+    /// Adds the state of the container to what a runtime said, if that leaves open whether the container
+    /// is paused or stopped.
+    pub async fn with_state(&self, said: String, limit: Duration) -> String {
+        let Some(mut state) = self.container_state(&said) else { return said };
+        let asked = state.stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let Ok(Ok(state)) = tokio::time::timeout(limit, asked).await else { return said };
+        let stdout = String::from_utf8_lossy(&state.stdout);
+        // Over ssh a profile may print before it.
+        match stdout.lines().map(str::trim).rfind(|line| !line.is_empty()) {
+            Some(state_said) if state.status.success() => format!("{said}: {state_said}"),
+            _ => said,
+        }
+    }
+
+    fn container_state(&self, said: &str) -> Option<Command> {
+        let exec = self.words.iter().position(|word| word == "exec").filter(|_| said.contains(IMPROPER))?;
+        let (runtime, name) = (self.words.get(..exec)?, self.words.iter().rfind(|word| *word != "--")?);
+        let line = ["inspect", "--format", "{{.State.Status}}", name].map(OsString::from);
+        let shared = self.shared_socket();
+        Some(self.command_sharing(runtime, line, shared.as_deref().map(|socket| (socket, "no"))))
+    }
+
+    /// Returns the error for a host that sent no reply in time.
+    pub fn silent(&self, limit: Duration) -> Error {
+        let (name, prefix, seconds) = (&self.name, self.prefix(), limit.as_secs());
+        Error::unavailable(format!(
+            "{UNANSWERED}host {name}: no reply over its link within {seconds} s; does `{prefix} true` work?"
+        ))
+        .with_details(serde_json::json!({ "host": name, "reason": Unreachable::NoConnection }))
     }
 
     /// Returns the error for a command that does not start.
@@ -312,8 +389,11 @@ impl Transport {
             error.message = format!("host {}: cannot run `{}`: {}", self.name, self.prefix(), error.message);
             return error;
         }
-        let is_runtime = self.words.first().is_some_and(|word| RUNTIMES.contains(&program_name(word)));
-        let reason = if is_runtime { Unreachable::NoRuntime } else { Unreachable::NoConnection };
+        let reason = if self.words.first().is_some_and(|word| is_runtime(word)) {
+            Unreachable::NoRuntime
+        } else {
+            Unreachable::NoConnection
+        };
         Error::unavailable(format!(
             "host {}: cannot run `{}`: {error}; is that program installed on this machine?",
             self.name,
@@ -338,6 +418,9 @@ impl Transport {
             ),
             Unreachable::NoConnection => ("it cannot be reached", format!("does `{prefix} true` work?")),
             Unreachable::NoContainer => ("there is no such container", "start it, or correct the name".into()),
+            Unreachable::ContainerStopped if said.contains("paused") => {
+                ("its container is paused", "unpause it".into())
+            }
             Unreachable::ContainerStopped => ("its container is not running", "start it".into()),
             Unreachable::NoTmux => {
                 ("it has no tmux", "install tmux 3.2a or later there, or name its program with `tmux` in [host]".into())
@@ -372,9 +455,10 @@ fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
         Unreachable::NoContainer
     } else if runtime(&[
         "is not running",
-        "container state improper",
+        IMPROPER,
         "is stopped",
         "is paused",
+        "a paused container",
         "container not running",
     ]) {
         Unreachable::ContainerStopped
@@ -412,6 +496,10 @@ fn reason(said: &str, by_runtime: bool) -> Option<Unreachable> {
 /// Splits a command as a shell splits words.
 fn split(prefix: &str) -> Result<Vec<String>> {
     shlex::split(prefix).ok_or_else(|| Error::invalid(format!("unclosed quote in `{prefix}`")))
+}
+
+fn is_runtime(word: &str) -> bool {
+    RUNTIMES.contains(&program_name(word)) || LOW_RUNTIMES.contains(&program_name(word))
 }
 
 fn program_name(program: &str) -> &str {
@@ -531,7 +619,10 @@ mod tests {
             ["docker", "exec", "-i", "box", "tmux", "-u", "display-message", "-p", "#{pid} it's;"]
         );
         let by_ssh = line("ssh -p 2222 me@box", &args);
-        assert_eq!(by_ssh.last().unwrap(), r"tmux -u display-message -p '#{pid} it'\''s;'");
+        assert!(
+            by_ssh.last().unwrap().ends_with(r" muxtap tmux -u display-message -p '#{pid} it'\''s;'"),
+            "{by_ssh:?}"
+        );
         assert_eq!(by_ssh[by_ssh.len() - 4..by_ssh.len() - 1], ["-p", "2222", "me@box"]);
         assert!(by_ssh.contains(&"BatchMode=yes".into()));
         let wrapped = line("timeout 60 ssh me@box", &args);
@@ -566,6 +657,38 @@ mod tests {
             ("docker exec -i webs", false),
         ] {
             assert_eq!(Transport::parse("web", prefix, "tmux").unwrap().is_container("web"), is_it, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_containers_state_is_asked_by_the_transports_own_ssh() {
+        let words = |prefix: &str| {
+            let transport = Transport::parse("box", prefix, "tmux").unwrap();
+            let command = transport.container_state(IMPROPER)?;
+            let words = std::iter::once(command.as_std().get_program()).chain(command.as_std().get_args());
+            Some(words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>())
+        };
+        let local = ["sudo", "podman", "inspect", "--format", "{{.State.Status}}", "web"];
+        assert_eq!(words("sudo podman exec -i web").unwrap(), local);
+        let by_ssh = words("ssh me@box podman exec -i web").unwrap();
+        for option in ["BatchMode=yes", "ConnectTimeout=8"] {
+            assert!(by_ssh.contains(&option.into()), "{by_ssh:?}");
+        }
+        assert_eq!(
+            by_ssh[by_ssh.len() - 3..],
+            ["me@box", "podman", &format!("inspect --format {} web", shell_word("{{.State.Status}}"))]
+        );
+        assert_eq!(words("ssh me@box"), None);
+    }
+
+    #[tokio::test]
+    async fn a_failed_or_empty_reply_about_a_containers_state_is_ignored() {
+        for (script, added) in [("echo paused", ": paused"), ("true", ""), ("echo paused; exit 1", "")] {
+            // The script stands in for the runtime.
+            let words = ["sh", "-c", script, "exec", "web"].map(str::to_owned).to_vec();
+            let transport = Transport::new("box", words, "tmux").unwrap();
+            let said = transport.with_state(IMPROPER.to_owned(), Duration::from_secs(60)).await;
+            assert_eq!(said, format!("{IMPROPER}{added}"), "{script}");
         }
     }
 
@@ -608,6 +731,7 @@ mod tests {
                 "Error: can only create exec sessions on running containers: container state improper",
                 Unreachable::ContainerStopped,
             ),
+            ("cannot exec in a paused container (use --ignore-paused to override)", Unreachable::ContainerStopped),
             ("sudo: docker: command not found", Unreachable::NoRuntime),
             ("env: \u{2018}podman\u{2019}: No such file or directory", Unreachable::NoRuntime),
             ("sh: 1: tmux: not found", Unreachable::NoTmux),
@@ -637,6 +761,10 @@ mod tests {
         assert!(transport.learn(b"Welcome!\n/opt/bin/tmux\n"));
         assert!(!transport.learn(b"/opt/bin/tmux\n"));
         let command = transport.tmux([]);
-        assert_eq!(command.as_std().get_args().last().unwrap(), "/opt/bin/tmux");
+        let line = command.as_std().get_args().last().unwrap().to_string_lossy().into_owned();
+        assert!(line.ends_with(" /opt/bin/tmux"), "{line}");
+        let printed = |stdout: &[u8]| transport.printed(stdout.to_vec());
+        assert_eq!(printed(b"\x1b]0;box\x07Hi\nmuxtap:\n17 $0 work\n"), b"17 $0 work\n");
+        assert_eq!(printed(b"17 $0 work\n"), b"17 $0 work\n");
     }
 }

@@ -74,6 +74,35 @@ impl Proc {
         Some((child, self.args_of(child)?))
     }
 
+    /// Returns the arguments of each program of a pipeline, in order, by the id of its process group.
+    /// `None`: it is not a pipeline, or one that cannot be started again as it is: with a part that
+    /// is no program, or a redirection, also of standard error.
+    pub fn pipeline(&self, group: u32) -> Option<Vec<Vec<String>>> {
+        let parent = self.stat(group)?.parent;
+        let mut parts: Vec<u32> = self
+            .children(parent)
+            .into_iter()
+            .filter(|pid| self.stat(*pid).is_some_and(|stat| stat.group == group))
+            .collect();
+        parts.sort_unstable();
+        let shell = self.args_of(parent);
+        let end = |pid: u32, descriptor: &str| std::fs::read_link(self.of(pid, "fd").join(descriptor)).ok();
+        let joined = parts.windows(2).all(|two| {
+            let [one, other] = two else { return false };
+            let pipe = end(*one, "1");
+            pipe.is_some() && pipe == end(*other, "0")
+        });
+        let (first, last) = (parts.first()?, parts.last()?);
+        let terminal = end(*first, "0");
+        let is_whole = joined
+            && first != last
+            && terminal.is_some()
+            && terminal == end(*last, "1")
+            && parts.iter().all(|pid| end(*pid, "2") == terminal);
+        let parts: Option<Vec<_>> = parts.iter().map(|pid| self.args_of(*pid)).collect();
+        parts.filter(|parts| is_whole && parts.iter().all(|args| !args.is_empty() && Some(args) != shell.as_ref()))
+    }
+
     /// Returns whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         self.root().join("self/stat").exists()
@@ -81,8 +110,14 @@ impl Proc {
 
     pub(super) fn args_of(&self, pid: u32) -> Option<Vec<String>> {
         let args = std::fs::read(self.of(pid, "cmdline")).ok()?;
-        let args = args.split(|byte| *byte == 0).filter(|arg| !arg.is_empty());
-        Some(args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
+        // Each argument ends with a NUL, and may be empty. A program that shows a title has one
+        // argument, and NULs in place of the others.
+        let args = args.strip_suffix(&[0]).unwrap_or(&args);
+        let mut args: Vec<&[u8]> = args.split(|byte| *byte == 0).collect();
+        if args.iter().skip(1).all(|arg| arg.is_empty()) {
+            args.truncate(usize::from(args.first().is_some_and(|first| !first.is_empty())));
+        }
+        Some(args.into_iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
     }
 }
 
@@ -95,6 +130,11 @@ impl Proc {
 
     /// Returns `None`: this system does not report it.
     pub fn child(&self, _: u32) -> Option<(u32, Vec<String>)> {
+        None
+    }
+
+    /// Returns `None`: this system does not report it.
+    pub fn pipeline(&self, _: u32) -> Option<Vec<Vec<String>>> {
         None
     }
 

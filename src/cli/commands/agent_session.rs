@@ -19,7 +19,7 @@ use crate::{
         AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, DoneAnswer, Error, ErrorCode, PromptAnswer, PromptOutcome,
         PromptRequest, Result, SessionName,
     },
-    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, output::Failure, url},
+    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::DAEMON_ENDED, output::Failure, url},
 };
 
 /// Control agent sessions that the daemon owns
@@ -89,7 +89,8 @@ pub(in crate::cli) struct SessionCreate {
     /// The agent's name in the configuration
     #[arg(long, value_name = "PROVIDER", default_value = "sdk")]
     provider: String,
-    /// The agent's working directory (default: the caller's)
+    /// The agent's working directory (default: the caller's); an absolute path of the other machine if
+    /// this device has logged in there
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// Continue this earlier session of the agent
@@ -107,10 +108,9 @@ pub(in crate::cli) struct SessionCreate {
 }
 
 impl SessionCreate {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
-        let cwd = std::path::absolute(&cwd).map_err(|error| Error::invalid(format!("{}: {error}", cwd.display())))?;
-        let cwd = cwd.into_os_string().into_string();
+    /// Creates the session.
+    pub(in crate::cli) async fn create(self, caller: &Caller) -> crate::api::Result<AgentSessionInfo> {
+        let cwd = working_directory(self.cwd, caller.remote.is_some())?.into_os_string().into_string();
         let request = AgentSessionRequest {
             provider: self.provider,
             cwd: cwd.map_err(|path| Error::invalid(format!("{} is not UTF-8", path.display())))?,
@@ -119,7 +119,11 @@ impl SessionCreate {
             mode: self.mode,
             env: self.env.into_iter().collect(),
         };
-        let info: AgentSessionInfo = caller.client().await?.post(PATH, &request).await?;
+        caller.client().await?.post(PATH, &request).await
+    }
+
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let info = self.create(caller).await?;
         if caller.json {
             output::print_json(&info)?;
         } else {
@@ -127,6 +131,19 @@ impl SessionCreate {
         }
         Ok(0)
     }
+}
+
+/// Returns the directory of an agent. Error: `INVALID_ARGUMENT`.
+///
+/// This machine's directories mean nothing to the daemon of another one.
+fn working_directory(given: Option<PathBuf>, is_remote: bool) -> Result<PathBuf> {
+    if is_remote {
+        return given.filter(|cwd| cwd.is_absolute()).ok_or_else(|| {
+            Error::invalid("--cwd: the agent starts on the other machine: expected an absolute path there")
+        });
+    }
+    let cwd = given.unwrap_or_else(|| PathBuf::from("."));
+    std::path::absolute(&cwd).map_err(|error| Error::invalid(format!("{}: {error}", cwd.display())))
 }
 
 /// List running and recently ended agent sessions
@@ -138,9 +155,14 @@ pub(in crate::cli) struct SessionList {
 }
 
 impl SessionList {
+    /// Requests the list.
+    pub(in crate::cli) async fn list(&self, caller: &Caller) -> crate::api::Result<AgentSessionList> {
+        let query = AgentSessionsQuery { provider: self.provider.clone() };
+        caller.client().await?.get(PATH, &query).await
+    }
+
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let query = AgentSessionsQuery { provider: self.provider };
-        let list: AgentSessionList = caller.client().await?.get(PATH, &query).await?;
+        let list = self.list(caller).await?;
         if caller.json {
             output::print_json(&list)?;
             return Ok(0);
@@ -331,7 +353,7 @@ impl SessionWait {
             AgentWaitOutcome::Ended => EXIT_FAILED,
             AgentWaitOutcome::Asking => {
                 for question in answer.questions.iter().filter(|_| !caller.json) {
-                    output::note(&format!("{} asks {}: {}", target, question.id, question.title));
+                    output::note(&format!("{target} asks:\n{}", asked(question)));
                 }
                 EXIT_QUESTION
             }
@@ -459,7 +481,7 @@ impl SessionAttach {
             None => None,
         };
         let Some(info) = info.filter(|info| info.status == AgentSessionStatus::Ended) else {
-            output::note("the daemon has ended, and the agent with it");
+            output::report(&Error::unavailable(format!("{DAEMON_ENDED}, and the agent with it")), caller.json);
             return Ok(EXIT_ERROR);
         };
         if !caller.json {
@@ -642,10 +664,26 @@ impl Printer {
 /// Formats a question for display; no line begins with the agent's words.
 fn asked(question: &AgentQuestion) -> String {
     let mut text = format!("? {}: {}", question.id, plain::name(&question.title));
+    let _ = write!(text, "\n  asked by: {}", plain::name(&question.asked_by));
     for row in question.detail.iter().flat_map(|detail| detail.split('\n')) {
-        let _ = write!(text, "\n  {MARK}{row}");
+        let _ = write!(text, "\n  {MARK}{}", plain::name(row));
     }
     let options: Vec<_> = question.options.iter().map(|option| plain::name(&option.name)).collect();
     let _ = write!(text, "\n  {} (y, n)", options.join(" / "));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_agent_needs_an_absolute_directory_which_stays_as_it_is() {
+        let cwd = |given: Option<&str>, is_remote| working_directory(given.map(PathBuf::from), is_remote);
+        assert_eq!(cwd(Some("/srv/../a"), true).unwrap(), PathBuf::from("/srv/../a"));
+        for given in [None, Some("a"), Some(".")] {
+            assert_eq!(cwd(given, true).unwrap_err().code, ErrorCode::InvalidArgument);
+            assert!(cwd(given, false).unwrap().is_absolute());
+        }
+    }
 }

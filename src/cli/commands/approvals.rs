@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Caller, Outcome,
-    output::{self, Failure, Table},
+    output::{self, Failure},
 };
 
 use crate::{
@@ -92,22 +92,8 @@ async fn list(caller: &Caller) -> Outcome {
         output::print("No questions are open.\n")?;
         return Ok(0);
     }
-    let mut table = Table::new(&["ID", "WHAT", "NAME", "DIR", "UNTIL", "PROMPT"]);
-    for question in open {
-        let is_permission = question.kind == OpenQuestion::PERMISSION;
-        table.row(&[
-            question.id,
-            match question.session {
-                Some(session) => format!("{} {session}", if is_permission { "permission of" } else { "window in" }),
-                None => question.kind,
-            },
-            question.name,
-            question.working_dir.unwrap_or_default(),
-            question.until,
-            question.prompt,
-        ]);
-    }
-    output::print(table.render())?;
+    let shown: Vec<String> = open.iter().map(|question| words(question) + "\n").collect();
+    output::print(shown.join("\n"))?;
     Ok(0)
 }
 
@@ -288,17 +274,28 @@ fn show(question: &OpenQuestion, json: bool) -> Result<(), Failure> {
     if json {
         return output::print_json(question);
     }
-    let OpenQuestion { id, kind, name, prompt, working_dir, session, until, .. } = question;
-    let mut text = format!("{id}  {kind} {}, until {until}\n", plain::name(name));
-    for (what, value) in [("session", session), ("dir", working_dir)] {
+    let id = &question.id;
+    output::print(format!("{}\n  y {id} or n {id}?\n", words(question)))
+}
+
+/// Describes a question: who asks, and what will happen. The asker's own words are last in their
+/// lines, or behind a mark.
+fn words(question: &OpenQuestion) -> String {
+    let OpenQuestion { id, kind, name, asked_by, prompt, working_dir, session, until, .. } = question;
+    let is_permission = kind == OpenQuestion::PERMISSION;
+    // A spawn's name is what will be made; a permission's is only the agent's title.
+    let named = if is_permission { String::new() } else { format!(" {}", plain::name(name)) };
+    let mut text = format!("{id}  {kind}{named}, until {until}\n  asked by: {}", plain::name(asked_by));
+    let called = Some(name).filter(|_| is_permission);
+    for (what, value) in [("session", session.as_ref()), ("dir", working_dir.as_ref()), ("it calls this", called)] {
         if let Some(value) = value {
-            let _ = writeln!(text, "  {what}: {}", plain::name(value));
+            let _ = write!(text, "\n  {what}: {}", plain::name(value));
         }
     }
     for line in prompt.lines() {
-        let _ = writeln!(text, "  | {}", plain::name(line));
+        let _ = write!(text, "\n  | {}", plain::name(line));
     }
-    output::print(text + &format!("  y {id} or n {id}?\n"))
+    text
 }
 
 fn confirmation(id: &str, word: Verdict) -> String {
@@ -317,6 +314,7 @@ mod tests {
             id: id.into(),
             kind: "session".into(),
             name: "n".into(),
+            asked_by: "process 1".into(),
             prompt: "p".into(),
             working_dir: None,
             session: None,

@@ -1,10 +1,13 @@
 //! `capability`: requests of the tmux capability on stdin, responses on stdout.
 
-use std::io::{BufRead as _, stdin};
+use std::{
+    io::{BufRead as _, stdin},
+    time::Duration,
+};
 
 use clap::Args;
-use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, MOST_HISTORY};
-use serde_json::{Value, json};
+use muxtap_capability::{CONTAINER_VARIABLE, CapabilityAnswer, CapabilitySettings, Fields, MOST_HISTORY, Requests};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{Caller, Outcome, output};
@@ -16,8 +19,10 @@ use crate::{
 
 /// Serve tmux actions to an assistant's sandbox
 ///
-/// Each line of stdin is a request, a JSON object or a tag; each response is one line of JSON on
-/// stdout. The session is in a container, or on the server of --local, -L, -S or --via.
+/// A request on stdin is a line with a JSON object, or a tag, which may span lines; comments are
+/// skipped. Each response is one line of JSON on stdout. After a malformed request, nothing is run
+/// until the line that its response suggests is sent. The session is in a container, or on the server
+/// of --local, -L, -S or --via.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   echo '{\"action\":\"init\"}' | muxtap capability
@@ -44,6 +49,8 @@ pub(in crate::cli) struct CapabilityArgs {
 
 /// The number of lines read ahead.
 const AHEAD: usize = 64;
+/// How long an unfinished tag waits for its next line.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 impl CapabilityArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
@@ -75,18 +82,25 @@ impl CapabilityArgs {
                 }
             }
         });
-        while let Some(line) = requests.recv().await {
-            let line = line.map_err(|error| Error::internal(format!("stdin: {error}")))?;
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let answer = match std::str::from_utf8(&line) {
-                Ok(line) => daemon.ask(&path, &body(line)).await,
-                Err(_) => Err(Error::invalid("The request is not valid UTF-8")),
+        let mut asked = Requests::default();
+        loop {
+            let limit = if asked.is_open() { OPEN_LIMIT } else { Duration::MAX };
+            // The sender of an unfinished tag may be waiting for a response.
+            let (line, ends) = match tokio::time::timeout(limit, requests.recv()).await {
+                Ok(Some(line)) => (Some(line), false),
+                Ok(None) => (None, true),
+                Err(_) => (None, false),
             };
-            output::print_json(&answer.unwrap_or_else(CapabilityAnswer::from))?;
+            let is_whole = line.is_none();
+            let line = line.transpose().map_err(|error| Error::internal(format!("stdin: {error}")))?;
+            if let Some(line) = line {
+                asked.feed_bytes(line);
+            }
+            daemon.answer_all(&path, &mut asked, is_whole).await?;
+            if ends {
+                return Ok(0);
+            }
         }
-        Ok(0)
     }
 }
 
@@ -113,23 +127,29 @@ impl Daemon<'_> {
         Ok(self.client.insert(client))
     }
 
+    /// Prints the response to each complete request; `is_end`: also to an unfinished one.
+    async fn answer_all(&mut self, path: &str, asked: &mut Requests, is_end: bool) -> Result<(), output::Failure> {
+        while let Some(fields) = asked.next(is_end) {
+            output::print_json(&self.answer(path, fields).await)?;
+        }
+        Ok(())
+    }
+
     /// Sends a request, once.
-    async fn ask(&mut self, path: &str, body: &Value) -> Result<CapabilityAnswer, Error> {
-        let answer = self.client().await?.post(path, body).await;
+    async fn answer(&mut self, path: &str, fields: Fields) -> CapabilityAnswer {
+        let fields = match fields {
+            Ok(fields) => Value::Object(fields),
+            Err(refused) => return refused,
+        };
+        let answer = match self.client().await {
+            Ok(client) => client.post(path, &fields).await,
+            Err(error) => Err(error),
+        };
         if answer.is_err() {
-            // The next line gets its own connection.
+            // The next request gets its own connection.
             self.client = None;
         }
-        answer
-    }
-}
-
-/// Returns the request body for a line: an object unchanged, anything else as a string for the
-/// daemon to parse or reject.
-fn body(line: &str) -> Value {
-    match serde_json::from_str(line) {
-        Ok(Value::Object(fields)) => Value::Object(fields),
-        _ => json!({ "tag": line }),
+        answer.unwrap_or_else(CapabilityAnswer::from)
     }
 }
 

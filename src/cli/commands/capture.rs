@@ -21,7 +21,7 @@ use crate::{
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap capture-pane -t %0
+  muxtap capture-pane -t work
   muxtap capture-pane -t work:1 -S - -J          with the whole history, wrapped lines joined")]
 pub(in crate::cli) struct CapturePane {
     /// The pane (default: the caller's)

@@ -4,7 +4,7 @@ use clap::{ArgGroup, Args};
 
 use super::{
     Caller, Outcome,
-    create::{MAX_CELLS, Spawn},
+    create::{Integration, MAX_CELLS, Spawn},
     list::format_query,
     output, path_named,
 };
@@ -52,6 +52,8 @@ pub(in crate::cli) struct RespawnPane {
     /// End the running process first; without -k a pane in use is rejected
     #[arg(short = 'k')]
     kill: bool,
+    #[command(flatten)]
+    integration: Integration,
     #[command(flatten)]
     spawn: Spawn,
 }
@@ -237,8 +239,9 @@ impl KillSession {
 impl RespawnPane {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         // The pane keeps its directory, as in tmux.
-        let respawn =
-            RespawnRequest { kill: self.kill, spawn: self.spawn.request(false, caller.place(self.target.as_deref()))? };
+        let mut spawn = self.spawn.request(false, caller.place(self.target.as_deref()))?;
+        spawn.shell_integration = self.integration.shell_integration;
+        let respawn = RespawnRequest { kill: self.kill, spawn };
         let change = PatchRequest { respawn: Some(respawn), ..PatchRequest::default() };
         patch(caller, "panes", self.target, &change).await
     }

@@ -32,11 +32,11 @@ use crate::{
 /// no shell has printed marks.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap commands -t %0                          what ran, and how it ended
-  muxtap commands -t %0 --failed -n 1            the last command that failed
+  muxtap commands -t work                        what ran, and how it ended
+  muxtap commands -t work --failed -n 1          the last command that failed
   muxtap commands -t 'work:*' --grep '^cargo'
   muxtap commands -f -t '*:*' --over 1m          then each that ends after more than a minute
-  muxtap read -t %0 --command last-failed        what it printed")]
+  muxtap read -t work --command last-failed      what it printed")]
 pub(in crate::cli) struct Commands {
     /// The panes; names may contain `*`; repeatable (default: the caller's)
     #[arg(short = 't', value_name = "PANE", num_args = 1..)]
@@ -188,7 +188,7 @@ impl Ended {
 pub(super) fn unmarked_note(pane: &str) -> String {
     format!(
         "{pane}: its shell has printed no marks since muxtap began to follow the pane; {SWITCH_ON} switches them on for \
-         new bash shells (others: muxtap shell-integration --help)"
+         new bash shells (others: muxtap shell-integration --help), and `muxtap new-window --shell-integration` for a new pane"
     )
 }
 

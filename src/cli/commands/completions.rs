@@ -14,6 +14,7 @@ use crate::cli::complete;
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   eval \"$(muxtap completions bash)\"            in this shell, or in ~/.bashrc; zsh the same
+  mkdir -p ~/.local/share/bash-completion/completions
   muxtap completions bash > ~/.local/share/bash-completion/completions/muxtap
   muxtap completions zsh > \"${fpath[1]}/_muxtap\"
   muxtap completions fish > ~/.config/fish/completions/muxtap.fish")]

@@ -57,8 +57,18 @@ impl Spawn {
             env: self.env.into_iter().collect::<BTreeMap<_, _>>(),
             keep: self.keep,
             caller_env: None,
+            shell_integration: None,
         })
     }
+}
+
+/// Whether the shell in a new pane marks its commands.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Integration {
+    /// Make the shell mark its commands, as with `muxtap shell-integration`; no file of yours changes
+    /// (default: the daemon's setting of this name)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) shell_integration: Option<bool>,
 }
 
 fn absolute(dir: &str) -> Result<String> {
@@ -105,6 +115,8 @@ pub(in crate::cli) struct NewSession {
     #[command(flatten)]
     printed: Printed,
     #[command(flatten)]
+    integration: Integration,
+    #[command(flatten)]
     pub(in crate::cli) spawn: Spawn,
 }
 
@@ -130,6 +142,8 @@ pub(in crate::cli) struct NewWindow {
     #[command(flatten)]
     printed: Printed,
     #[command(flatten)]
+    integration: Integration,
+    #[command(flatten)]
     spawn: Spawn,
 }
 
@@ -142,7 +156,7 @@ pub(in crate::cli) struct NewWindow {
 #[command(
     disable_help_flag = true,
     after_long_help = "Examples:
-  muxtap split-window -t %0
+  muxtap split-window -t work
   muxtap split-window -h -l 30% -t work:1 -- htop"
 )]
 pub(in crate::cli) struct SplitWindow {
@@ -180,6 +194,8 @@ pub(in crate::cli) struct SplitWindow {
     #[command(flatten)]
     printed: Printed,
     #[command(flatten)]
+    integration: Integration,
+    #[command(flatten)]
     pub(in crate::cli) spawn: Spawn,
 }
 
@@ -187,6 +203,7 @@ impl NewSession {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let mut spawn = self.spawn.request(true, caller.place(None))?;
         spawn.caller_env = Some(whole_environment());
+        spawn.shell_integration = self.integration.shell_integration;
         let request = NewSessionRequest {
             name: self.name,
             window_name: self.window_name,
@@ -211,7 +228,8 @@ impl NewWindow {
         let place = caller.place(Some(&target));
         let (session, index) = with_index(target);
         let session = if session.is_empty() { caller.target(None)? } else { session };
-        let spawn = self.spawn.request(true, place)?;
+        let mut spawn = self.spawn.request(true, place)?;
+        spawn.shell_integration = self.integration.shell_integration;
         let request = NewWindowRequest { session, index, name: self.name, spawn, select: self.select };
         let mut client = caller.client().await?;
         let created = client.post("/v1/windows", &request).await?;
@@ -222,14 +240,15 @@ impl NewWindow {
 impl SplitWindow {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let pane = caller.target(self.target)?;
-        let place = caller.place(Some(&pane));
+        let mut spawn = self.spawn.request(true, caller.place(Some(&pane)))?;
+        spawn.shell_integration = self.integration.shell_integration;
         let request = SplitRequest {
             pane,
             horizontal: self.horizontal,
             before: self.before,
             full: self.full,
             size: self.size.or_else(|| self.percentage.map(|share| format!("{share}%"))),
-            spawn: self.spawn.request(true, place)?,
+            spawn,
             select: self.select,
         };
         let mut client = caller.client().await?;

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use muxtap_net::token;
 use muxtap_tmux::death;
+use tokio::task::JoinError;
 
 use super::{
     Caller, Outcome,
@@ -12,13 +13,19 @@ use super::{
 };
 
 use crate::{
-    api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},
+    api::{
+        ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer, WaitInfo, WaitList,
+    },
     cli::{
         EXIT_TIMEOUT,
+        client::Client,
         watch::{Source, View, no_daemon, watch},
     },
     config::{Flags, Settings, bytes, paths::Paths},
-    daemon::{self, start},
+    daemon::{
+        self,
+        start::{self, Holder},
+    },
 };
 
 /// How long a daemon may take to exit.
@@ -86,6 +93,9 @@ pub(in crate::cli) struct SettingFlags {
     /// info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+    /// How lines of the log are written [default: text]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
     /// Tiers that callers may use: read, input, create, kill [default: all]
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     allow: Option<Vec<String>>,
@@ -159,6 +169,7 @@ impl SettingFlags {
             one("ring_bytes", self.ring_bytes.as_ref()),
             one("budget_bytes", self.budget_bytes.as_ref()),
             one("log_level", self.log_level.as_ref()),
+            one("log_format", self.log_format.as_ref()),
             list("allow", self.allow.as_ref()),
             list("deny", self.deny.as_ref()),
             one("read_only", set(self.read_only).as_ref()),
@@ -322,8 +333,30 @@ impl Status {
     }
 }
 
+/// Connects to the running daemon; `None` if none runs. Error: `CONFLICT` if one runs, but its
+/// socket was removed or replaced.
+pub(super) async fn reachable(caller: &Caller) -> Result<Option<Client>> {
+    // One that has written its lock file listens, so a connection that fails afterwards has a reason.
+    let before = if caller.remote.is_none() { start::holder(&caller.paths) } else { None };
+    let client = caller.running().await;
+    let Some(before) = before.filter(Holder::has_begun) else { return client };
+    let is_cut_off = match &client {
+        // It may have ended meanwhile.
+        Ok(None) => start::holder(&caller.paths).is_some_and(|holder| holder.has_begun()),
+        Ok(Some(client)) => leads_elsewhere(&before, Some(client)),
+        Err(_) => false,
+    };
+    if is_cut_off { Err(before.cut_off(&caller.paths)) } else { client }
+}
+
+/// Returns whether the socket of the daemon that runs leads to nothing, or to another process.
+fn leads_elsewhere(holder: &Holder, client: Option<&Client>) -> bool {
+    // Not every system names the process of a connection.
+    client.is_none_or(|client| client.process().is_some_and(|peer| holder.is_cut_off(peer)))
+}
+
 async fn status(caller: &Caller) -> Result<View> {
-    let Some(mut client) = caller.running().await? else { return Err(no_daemon(caller)) };
+    let Some(mut client) = reachable(caller).await? else { return Err(no_daemon(caller)) };
     let status: StatusAnswer = client.get("/v1/status", &()).await?;
     let mut key = status.clone();
     key.uptime_s = 0;
@@ -336,7 +369,7 @@ async fn status(caller: &Caller) -> Result<View> {
         if status.waits == 1 { "1 wait".to_owned() } else { format!("{} waits", status.waits) },
         status.socket,
         status.http.iter().fold(String::new(), |lines, url| lines + "http    " + url + "\n"),
-        status.log.as_deref().unwrap_or("none"),
+        status.log.as_deref().unwrap_or("the daemon's stderr"),
     );
     for warning in &status.warnings {
         text = text + "warning " + &muxtap_base::plain::message(warning) + "\n";
@@ -374,11 +407,31 @@ fn servers(servers: &[ServerStatus]) -> String {
     table.render()
 }
 
+/// Returns the panes of a wait, with their server.
+fn panes_of(wait: &WaitInfo) -> String {
+    let panes = wait.panes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    format!("{panes} on {}", wait.socket)
+}
+
 impl Stop {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         // Locked until the daemon has exited: other commands that need a new daemon also wait here.
         let _start_lock = start::lock_start(&caller.paths)?;
-        let Some(mut client) = caller.running().await? else {
+        if caller.remote.is_none() {
+            start::check_socket(&caller.paths)?;
+        }
+        // A connection to systemd's socket would start a daemon.
+        let holder = start::holder(&caller.paths);
+        let running = if caller.remote.is_some() || holder.is_some() { caller.running().await? } else { None };
+        if let Some(holder) = holder.filter(|_| caller.remote.is_none())
+            && leads_elsewhere(&holder, running.as_ref())
+            // It may have ended meanwhile.
+            && start::holder(&caller.paths).is_some()
+        {
+            drop(running);
+            return stop_by_signal(caller, &holder).await;
+        }
+        let Some(mut client) = running else {
             if caller.json {
                 output::print_json(&DoneAnswer { ok: true })?;
             } else {
@@ -386,6 +439,10 @@ impl Stop {
             }
             return Ok(0);
         };
+        let waits = client.get::<WaitList>("/v1/waits", &()).await.map(|list| list.waits).unwrap_or_default();
+        for wait in waits.iter().filter(|_| !caller.json) {
+            output::note(&format!("ends a wait of {} ({}) in {}", wait.who, wait.face, panes_of(wait)));
+        }
         let ends = client.process().and_then(death::watch);
         let done: DoneAnswer = client.post("/v1/stop", &serde_json::json!({})).await?;
         let paths = caller.paths.clone();
@@ -397,20 +454,38 @@ impl Stop {
             }
             gone
         };
-        match tokio::time::timeout(STOP_LIMIT, gone).await {
-            Ok(Ok(gone)) => gone?,
-            Ok(Err(error)) => return Err(Error::internal(error.to_string()).into()),
-            Err(_) => {
-                let limit = STOP_LIMIT.as_secs();
-                let message = format!("timeout: the daemon has not exited in {limit} s after the request to stop");
-                output::report(&Error::new(ErrorCode::Timeout, message), caller.json);
-                // The thread that waits for the lock would delay a normal exit.
-                std::process::exit(i32::from(EXIT_TIMEOUT));
-            }
-        }
+        await_end(caller, gone).await?;
         if caller.json {
             output::print_json(&done)?;
         }
         Ok(0)
+    }
+}
+
+/// Stops a daemon whose socket leads elsewhere.
+async fn stop_by_signal(caller: &Caller, holder: &Holder) -> Outcome {
+    holder.terminate(&caller.paths)?;
+    let paths = caller.paths.clone();
+    await_end(caller, tokio::task::spawn_blocking(move || start::wait_until_gone(&paths))).await?;
+    if caller.json {
+        output::print_json(&DoneAnswer { ok: true })?;
+    } else {
+        output::note("stopped the daemon by SIGTERM: its socket had been removed or replaced");
+    }
+    Ok(0)
+}
+
+/// Waits for the end of a daemon that is to stop. A timeout ends this process.
+async fn await_end(caller: &Caller, gone: impl Future<Output = Result<Result<()>, JoinError>>) -> Result<()> {
+    match tokio::time::timeout(STOP_LIMIT, gone).await {
+        Ok(Ok(gone)) => gone,
+        Ok(Err(error)) => Err(Error::internal(error.to_string())),
+        Err(_) => {
+            let limit = STOP_LIMIT.as_secs();
+            let message = format!("timeout: the daemon has not exited in {limit} s after the request to stop");
+            output::report(&Error::new(ErrorCode::Timeout, message), caller.json);
+            // The thread that waits for the lock would delay a normal exit.
+            std::process::exit(i32::from(EXIT_TIMEOUT));
+        }
     }
 }

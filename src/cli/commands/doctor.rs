@@ -36,7 +36,7 @@ use crate::{
 #[command(after_long_help = "Examples:
   muxtap doctor
   muxtap doctor --verify                         compare every screen in memory with what tmux has
-  muxtap doctor -t %0                            does the pane's shell mark its commands?
+  muxtap doctor -t work                          does the pane's shell mark its commands?
   muxtap doctor --json | jq -r '.checks[] | select(.status == \"problem\") | .fix'")]
 pub(in crate::cli) struct Doctor {
     /// Also compare the screen and history of every pane at rest with tmux's
@@ -99,6 +99,7 @@ impl Doctor {
         let mut checks = program::checks(&here, running);
         checks.extend([socket_directory(caller), log(caller)]);
         checks.extend(daemon::checks(caller, daemon, settings.as_ref()));
+        checks.extend(daemon::others(&caller.paths, caller.paths.of_other_shells()));
         checks.extend(agent_rules(settings.as_ref()));
         checks.extend(running.iter().flat_map(|daemon| captures(&daemon.status)));
         checks.extend(sockets::checks(caller, &here, running));

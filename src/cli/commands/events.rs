@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::{Caller, Outcome, output, read::Format, since};
 use crate::{
-    api::{Error, EventsRequest, ScreenFormat},
+    api::{Error, EventKind, EventsRequest, ScreenFormat},
     cli::{
         EXIT_ERROR,
         follow::{FollowedEvents, Recovery},
@@ -13,10 +13,12 @@ use crate::{
 
 /// Print events, one JSON object per line
 ///
-/// Events are panes that appear, end, ring or get a title, changes of sessions and windows, gaps,
-/// and servers that come and go; with --types output also the panes' output. Ends when the daemon
-/// is stopped, or with Ctrl-C. If the daemon is killed, continues with the next daemon, after an
-/// event `gap` (muxtap-restarted) for each pane.
+/// Each has a `resume`: `--resume` continues after it.
+/// Events are panes that appear, end, ring or get a title, commands, directories and notifications
+/// that a pane's shell or program reports, changes of sessions and windows, gaps, and servers that
+/// come and go; with --types output also the panes' output. Ends when the daemon is stopped, or with
+/// Ctrl-C. If the daemon is killed, continues with the next daemon, after an event `gap`
+/// (muxtap-restarted) for each pane.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap events
@@ -25,9 +27,7 @@ pub(in crate::cli) struct Events {
     /// Print only events of these panes; names may contain `*`; repeatable (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Print only these types, separated by commas: output, screen, pane-opened, pane-exited, bell,
-    /// title, agent, topology, gap, server (default: all except output and screen)
-    #[arg(long, value_name = "TYPES")]
+    #[arg(long, value_name = "TYPES", help = help_of_types())]
     types: Option<String>,
     /// Format of output
     #[arg(long, value_enum, default_value_t)]
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Events {
     /// Content of `screen` events: the changed rows, also their text, or also their colors
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     screen: Screen,
-    /// Continue after the event that had this `id` over HTTP
+    /// Continue after the event that had this `resume`
     #[arg(long, value_name = "ID", conflicts_with = "since")]
     resume: Option<String>,
 }
@@ -80,9 +80,9 @@ impl Events {
         loop {
             let mut written = Ok(());
             let step = followed
-                .next(|data| {
+                .next_with_id(|data, id| {
                     if written.is_ok() {
-                        written = output::print_json_line(data);
+                        written = output::print_json_line(&with_id(data, id));
                     }
                 })
                 .await;
@@ -94,10 +94,28 @@ impl Events {
     }
 }
 
+/// Returns an event with its id as the field `resume`, as over the WebSocket.
+fn with_id(data: &[u8], id: Option<&str>) -> Vec<u8> {
+    match (data.strip_suffix(b"}"), id.and_then(|id| serde_json::to_string(id).ok())) {
+        (Some(fields), Some(id)) => [fields, b",\"resume\":", id.as_bytes(), b"}"].concat(),
+        _ => data.to_vec(),
+    }
+}
+
 /// Joins targets for a query. Error: a target holds a comma, which separates them there.
 pub(super) fn join_targets(targets: &[String]) -> Result<Option<String>, Error> {
     if let Some(target) = targets.iter().find(|target| target.contains(',')) {
         return Err(Error::invalid(format!("{target}: a name with a comma cannot be followed; use its id")));
     }
     Ok((!targets.is_empty()).then(|| targets.join(",")))
+}
+
+fn help_of_types() -> String {
+    let (requested, by_default) = EventKind::ALL.split_at(EventKind::REQUESTED);
+    let list = |kinds: &[EventKind]| kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
+    format!(
+        "Print only these types, separated by commas: {} (all of these by default), {}",
+        list(by_default),
+        list(requested)
+    )
 }

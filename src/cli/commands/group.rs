@@ -59,7 +59,7 @@ impl GroupArgs {
                 if caller.json {
                     output::print_json(&set)?;
                 } else {
-                    output::print(format!("%{}: {}\n", set.name, ids(&set.panes)))?;
+                    output::print(format!("{}: {}\n", target(&set), ids(&set, &set.panes)))?;
                 }
             }
             GroupCommand::List => {
@@ -71,7 +71,8 @@ impl GroupArgs {
                 let mut table = Table::new(&["NAME", "PANES", "GONE", "SYNCHRONIZED"]);
                 for one in list.groups {
                     let synchronized = if one.synchronize { "yes" } else { "no" };
-                    table.row(&[format!("%{}", one.name), ids(&one.panes), ids(&one.gone), synchronized.to_owned()]);
+                    let [panes, gone] = [&one.panes, &one.gone].map(|panes| ids(&one, panes));
+                    table.row(&[target(&one), panes, gone, synchronized.to_owned()]);
                 }
                 output::print(table.render())?;
             }
@@ -86,6 +87,17 @@ impl GroupArgs {
     }
 }
 
-fn ids(panes: &[crate::protocol::ids::PaneId]) -> String {
-    panes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+/// Returns the host in front of what a group names.
+fn place(group: &GroupAnswer) -> String {
+    group.host.as_ref().map(|host| format!("{host}/")).unwrap_or_default()
+}
+
+/// Returns the target that means all panes of a group.
+fn target(group: &GroupAnswer) -> String {
+    format!("{}%{}", place(group), group.name)
+}
+
+fn ids(group: &GroupAnswer, panes: &[crate::protocol::ids::PaneId]) -> String {
+    let place = place(group);
+    panes.iter().map(|pane| format!("{place}{pane}")).collect::<Vec<_>>().join(" ")
 }

@@ -27,10 +27,10 @@ const STDIN: &str = "-";
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap send-keys -t %0 'make test' Enter
+  muxtap send-keys -t work 'make test' Enter
   muxtap send-keys -t work:1 C-c
-  muxtap send-keys -t %0 --submit 'explain this function'    for programs that treat a burst as a paste
-  muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
+  muxtap send-keys -t work --submit 'explain this function'  for programs that treat a burst as a paste
+  muxtap send-keys -t work --paste - < notes.txt             stdin, of any size")]
 pub(in crate::cli) struct SendKeys {
     /// The pane (default: the caller's); `*` in a name selects all matching panes, `%NAME` all
     /// panes of a group
@@ -46,7 +46,8 @@ pub(in crate::cli) struct SendKeys {
     #[arg(long, conflicts_with = "hex")]
     paste: bool,
     /// Type the words, then press Enter separately, so that a program does not read both as one
-    /// paste; report whether the program reacted
+    /// paste; report whether the program reacted. Several lines are one message to a program that
+    /// enabled bracketed paste
     #[arg(long)]
     submit: bool,
     /// Key names or text
@@ -81,8 +82,13 @@ impl SendKeys {
         let request = self.request(&mut std::io::stdin().lock())?;
         let mut client = caller.client().await?;
         if let Some(group) = name_in(&target) {
-            let path = format!("{}/input", path_of("groups", group));
-            return print_group(caller, &client.post(&path, &request).await?);
+            let path = format!("{}/input", path_of("groups", &group));
+            let answer: GroupInputAnswer = client.post(&path, &request).await?;
+            // One shape, whatever the target is: a line for each pane.
+            for pane in &answer.panes {
+                self.print(caller, pane)?;
+            }
+            return Ok(0);
         }
         let mut status = 0;
         let targets = if is_pattern(&target) { fitting(&mut client, &target).await? } else { vec![target] };
@@ -91,8 +97,9 @@ impl SendKeys {
             match client.post(&path_of_input(&target)?, &request).await {
                 Ok(answer) => _ = self.print(caller, &answer)?,
                 // The other panes of the pattern still get the input.
-                Err(error) if several => {
-                    output::note(&format!("{target}: {error}"));
+                Err(mut error) if several => {
+                    error.message = format!("{target}: {error}");
+                    output::report(&error, caller.json);
                     status = EXIT_ERROR;
                 }
                 Err(error) => return Err(error.into()),
@@ -148,16 +155,6 @@ impl OneRequest for SendKeys {
 
 fn path_of_input(target: &str) -> Result<String> {
     Ok(format!("{}/input", path_named("panes", target)?))
-}
-
-fn print_group(caller: &Caller, answer: &GroupInputAnswer) -> Outcome {
-    if caller.json {
-        output::print_json(answer)?;
-    }
-    for pane in answer.panes.iter().filter(|pane| !caller.json && pane.changed == Some(false)) {
-        output::note(&format!("{}: Enter was pressed, but the pane has printed nothing since", pane.pane));
-    }
-    Ok(0)
 }
 
 fn to_hex(bytes: &[u8]) -> String {

@@ -276,7 +276,11 @@ fn listed_everywhere(caller: &Caller, targets: &[String]) -> Result<ListAllQuery
 /// Reports the hosts that are missing from a list.
 fn note_unreachable(hosts: &[HostInfo]) {
     for host in hosts {
-        output::note(host.error.as_deref().unwrap_or("cannot reach a host"));
+        let error = host.error.as_deref().unwrap_or("cannot reach a host");
+        let name = &host.name;
+        let way_out =
+            if host.configured { String::new() } else { format!("; `muxtap hosts forget {name}` removes it") };
+        output::note(&format!("{error}{way_out}"));
     }
 }
 
@@ -284,7 +288,7 @@ fn note_unreachable(hosts: &[HostInfo]) {
 /// given.
 fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
     let target = target.first().filter(|_| is_empty)?;
-    Some(Error::not_found(format!("nothing matches {target}; `muxtap list-panes` shows what is there")))
+    Some(Error::not_found(format!("nothing matches `{target}`; `muxtap list-panes` shows what is there")))
 }
 
 impl ListSessions {

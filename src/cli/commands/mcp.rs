@@ -9,7 +9,7 @@ use super::{Caller, Outcome, output};
 use muxtap_mcp as mcp;
 
 use crate::{
-    api::{Error, McpHello, Result, ToolSet, wire::MCP_PROTOCOL},
+    api::{Error, McpHello, ToolSet, wire::MCP_PROTOCOL},
     cli::{
         caller::whole_environment,
         relay::{Ended, Upgraded},
@@ -28,9 +28,9 @@ use crate::{
   muxtap mcp --tools manage-tmux-sessions      see docs/manage-tmux-sessions.md")]
 pub(in crate::cli) struct Mcp {
     /// Sets of tools, separated by commas: `native` (for every client), `snapshot`, `record`,
-    /// `capability`, `devices` and `sessions` (docs/snapshots.md, recordings.md, capability.md,
-    /// devices.md, agent-sessions.md); or `manage-tmux-sessions` alone, as in its first
-    /// implementation, served by this process
+    /// `capability`, `devices`, `sessions` (docs/snapshots.md, recordings.md, capability.md,
+    /// devices.md, agent-sessions.md) and `manage-tmux-sessions`, which alone is served by this
+    /// process, as in its first implementation
     #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
     tools: Vec<Tools>,
 }
@@ -50,23 +50,21 @@ enum Tools {
     Devices,
     /// Sessions of other coding agents.
     Sessions,
-    /// `manage_tmux_sessions` alone.
+    /// `manage_tmux_sessions`.
     ManageTmuxSessions,
 }
 
 impl Tools {
-    /// Returns the set that the daemon serves. Error: this one is served by this process, alone.
-    fn set(self) -> Result<ToolSet> {
+    /// Returns the set that the daemon serves.
+    fn set(self) -> ToolSet {
         match self {
-            Self::Native => Ok(ToolSet::Native),
-            Self::Snapshot => Ok(ToolSet::Snapshot),
-            Self::Record => Ok(ToolSet::Record),
-            Self::Capability => Ok(ToolSet::Capability),
-            Self::Devices => Ok(ToolSet::Devices),
-            Self::Sessions => Ok(ToolSet::Sessions),
-            Self::ManageTmuxSessions => {
-                Err(Error::invalid("--tools: manage-tmux-sessions must be alone; the native tools include it"))
-            }
+            Self::Native => ToolSet::Native,
+            Self::Snapshot => ToolSet::Snapshot,
+            Self::Record => ToolSet::Record,
+            Self::Capability => ToolSet::Capability,
+            Self::Devices => ToolSet::Devices,
+            Self::Sessions => ToolSet::Sessions,
+            Self::ManageTmuxSessions => ToolSet::ManageTmuxSessions,
         }
     }
 }
@@ -78,7 +76,7 @@ impl Mcp {
     }
 
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let tools = self.tools.into_iter().map(Tools::set).collect::<Result<Vec<_>>>()?;
+        let tools = self.tools.into_iter().map(Tools::set).collect();
         let stream = caller.stream()?;
         let hello = McpHello {
             server: caller.server.display().to_string(),

@@ -3,6 +3,7 @@
 pub(super) mod agent_session;
 pub(super) mod agents;
 pub(super) mod approvals;
+pub(super) mod attach;
 pub(super) mod audit_check;
 #[cfg(feature = "bridge")]
 pub(super) mod bridge;
@@ -17,6 +18,7 @@ pub(super) mod demo;
 pub(super) mod doctor;
 pub(super) mod events;
 pub(super) mod group;
+pub(super) mod hosts;
 pub(super) mod input;
 pub(super) mod layout;
 pub(super) mod list;
@@ -25,6 +27,7 @@ pub(super) mod open;
 pub(super) mod read;
 pub(super) mod record;
 pub(super) mod run;
+pub(super) mod search;
 pub(super) mod shell_integration;
 pub(super) mod snapshot;
 pub(super) mod stdio;
@@ -85,7 +88,7 @@ fn id_of(pane: &PaneInfo) -> String {
 }
 
 fn nothing_fits(pattern: &str) -> Error {
-    Error::not_found(format!("no pane matches {pattern}; `muxtap list-panes` shows what is there"))
+    Error::not_found(format!("no pane matches `{pattern}`; `muxtap list-panes` shows what is there"))
 }
 
 /// Returns the path of one session, window or pane.

@@ -1,5 +1,7 @@
 //! `read`.
 
+use std::io::{self, IsTerminal as _};
+
 use base64::Engine as _;
 use clap::{Args, ValueEnum as _};
 
@@ -47,10 +49,10 @@ const MAX_WAIT_MS: u64 = 300_000;
 /// on stderr.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap read -t %0                              since the last send-keys
-  muxtap read -t %0 --since start                all retained output
-  muxtap read -t %0 --command last-failed        what the last failing command printed
-  muxtap read -t %0 --since \"$cursor\" --wait 10 --json")]
+  muxtap read -t work                            since the last send-keys
+  muxtap read -t work --since start              all retained output
+  muxtap read -t work --command last-failed      what the last failing command printed
+  muxtap read -t work --since \"$cursor\" --wait 10 --json")]
 pub(in crate::cli) struct Read {
     /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
@@ -89,7 +91,7 @@ pub(in crate::cli) struct Read {
 /// `read --since`, `wait-for --since` and `tail --since` continue there: with all later output.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
-  here=$(muxtap cursor -t %0); make; muxtap read -t %0 --since \"$here\"")]
+  here=$(muxtap cursor -t work); make; muxtap read -t work --since \"$here\"")]
 pub(in crate::cli) struct CursorOf {
     /// The pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
@@ -211,6 +213,11 @@ impl Read {
         match (self.format, &answer.text) {
             (Format::Text, Some(text)) => output::print(text)?,
             (_, text) => output::print_raw(payload(text.as_deref(), answer.data.as_deref())?)?,
+        }
+        // The shell's prompt begins on a line of its own; what is not for a terminal stays exact.
+        let is_open = answer.text.as_ref().is_some_and(|text| !text.is_empty() && !text.ends_with('\n'));
+        if is_open && !answer.more && io::stdout().is_terminal() {
+            output::print("\n")?;
         }
         if let Some(command) = answer.command.as_ref().filter(|_| !answer.more) {
             note_incomplete(command, answer.gap.is_some());

@@ -15,7 +15,7 @@ use crate::{
 
 /// Record panes into asciicast files
 ///
-/// Writes asciicast v3 for asciinema and its players, v2, or only text. Recording can begin in the
+/// Writes asciicast v2 for asciinema and its players, v3 for asciinema 3, or only text. Recording can begin in the
 /// past, with retained output. It ends with the panes or with Ctrl-C; with --detach the daemon
 /// records. With -o a limit ends the recording; else the next file begins, and each file plays by
 /// itself. Matches of --redact become `*` before writing.
@@ -23,10 +23,10 @@ use crate::{
 #[command(
     args_conflicts_with_subcommands = true,
     after_long_help = "Examples:
-  muxtap record -t %0 -o session.cast
-  muxtap record -t %0 --since start -o before.cast   all retained output, then new output
+  muxtap record -t work -o session.cast
+  muxtap record -t work --since start -o before.cast   all retained output, then new output
   muxtap record -t build:0 --dir ~/casts --max-size 20M --max-time 1h
-  muxtap record -t %0 --redact 'AKIA[0-9A-Z]{16}' --redact 'token=\\S+' -o clean.cast
+  muxtap record -t work --redact 'AKIA[0-9A-Z]{16}' --redact 'token=\\S+' -o clean.cast
   muxtap record -t 'work:*' --detach                 in the daemon's directory; then:
   muxtap record list
   muxtap record stop r1"
@@ -83,11 +83,11 @@ enum Action {
 /// The form of the files.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Format {
-    /// asciicast v3.
+    /// asciicast v2, which all players play.
     #[default]
-    V3,
-    /// asciicast v2.
     V2,
+    /// asciicast v3, for asciinema 3.
+    V3,
     /// Only the text.
     Text,
 }

@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use muxtap_engine::shell_integration::ShellKind;
+
 use super::{Outcome, output};
 
 /// Print lines that make a shell mark its commands
@@ -43,12 +45,13 @@ impl ShellIntegration {
 
 impl Shell {
     fn script(self) -> &'static str {
-        match self {
-            Self::Bash => include_str!("../shell/bash.sh"),
-            Self::Zsh => include_str!("../shell/zsh.zsh"),
-            Self::Fish => include_str!("../shell/fish.fish"),
-            Self::Sh => include_str!("../shell/sh.sh"),
-            Self::Nu => include_str!("../shell/nu.nu"),
-        }
+        let kind = match self {
+            Self::Bash => ShellKind::Bash,
+            Self::Zsh => ShellKind::Zsh,
+            Self::Fish => ShellKind::Fish,
+            Self::Sh => ShellKind::Posix,
+            Self::Nu => ShellKind::Nu,
+        };
+        kind.script()
     }
 }

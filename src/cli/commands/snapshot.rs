@@ -114,7 +114,7 @@ enum SnapshotCommand {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Import a file of tmuxp, tmuxinator or smug
+    /// Import a file of tmuxp, tmuxinator, smug or tmux-resurrect
     Import {
         /// The snapshot's name
         #[arg(value_name = "NAME")]
@@ -123,7 +123,7 @@ enum SnapshotCommand {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// The file's program (default: detected by its keys)
-        #[arg(long, value_name = "PROGRAM", value_parser = ["tmuxp", "tmuxinator", "smug"])]
+        #[arg(long, value_name = "PROGRAM", value_parser = ["tmuxp", "tmuxinator", "smug", "resurrect"])]
         format: Option<String>,
         /// Replace a snapshot of that name
         #[arg(long)]
@@ -194,6 +194,7 @@ fn format_of(word: &str) -> Option<ImportFormat> {
         "tmuxp" => Some(ImportFormat::Tmuxp),
         "tmuxinator" => Some(ImportFormat::Tmuxinator),
         "smug" => Some(ImportFormat::Smug),
+        "resurrect" => Some(ImportFormat::Resurrect),
         _ => None,
     }
 }
@@ -227,11 +228,11 @@ fn print_saved(caller: &Caller, saved: &SavedAnswer) -> Outcome {
     }
     saved.notes.iter().for_each(|note| output::note(note));
     output::print(format!(
-        "{}: {} sessions, {} windows, {} panes\n",
+        "{}: {}, {}, {}\n",
         saved.name,
-        saved.sessions.len(),
-        saved.windows,
-        saved.panes
+        output::counted(saved.sessions.len(), "session"),
+        output::counted(saved.windows as usize, "window"),
+        output::counted(saved.panes as usize, "pane")
     ))?;
     if !saved.runs.is_empty() {
         let mut text = "with --run a restore of it:\n".to_owned();

@@ -15,7 +15,10 @@ use crate::{
         Error,
         wire::{self, HAND_OVER, PEER_PROTOCOL},
     },
-    cli::relay::{Ended, Upgraded},
+    cli::{
+        client::DAEMON_ENDED,
+        relay::{Ended, Upgraded},
+    },
 };
 
 /// Serve another host's muxtap over stdin and stdout
@@ -50,7 +53,7 @@ impl Stdio {
         };
         match ended {
             Ended::Client => Ok(0),
-            Ended::Daemon => Err(Error::unavailable("the daemon has ended").into()),
+            Ended::Daemon => Err(Error::unavailable(DAEMON_ENDED).into()),
         }
     }
 }

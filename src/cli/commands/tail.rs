@@ -24,7 +24,7 @@ use crate::{
     api::{Error, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
-        client::{Client, ConnectionLost},
+        client::{Client, ConnectionLost, DAEMON_ENDED},
         follow::{FollowedEvents, Step},
     },
     protocol::ids::PaneId,
@@ -41,12 +41,13 @@ use crate::{
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  muxtap tail -n 50 -t %0
+  muxtap tail -n 50 -t work
   muxtap tail -f 'work:*'                        all panes of a session, and new ones
   muxtap tail -f build:0 build:1 'logs*:*'
   muxtap tail --since 10m --until 5m 'web-*:*'
   muxtap tail -f --commands 'work:*'             each command as it ends
-  muxtap tail -f --grep 'WARN|ERROR' --timestamps '*:*'")]
+  muxtap tail -f --grep 'WARN|ERROR' --timestamps '*:*'
+  muxtap tail -f --exclude DEBUG --highlight 'WARN|ERROR' '*:*'")]
 pub(in crate::cli) struct Tail {
     /// Follow the output from now on
     #[arg(short = 'f', long)]
@@ -64,12 +65,19 @@ pub(in crate::cli) struct Tail {
     /// Print only lines that match this regex (Rust's syntax)
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true, value_parser = Regex::from_str)]
     grep: Option<Regex>,
+    /// Skip lines that match this regex
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true, value_parser = Regex::from_str)]
+    exclude: Option<Regex>,
+    /// Print all lines, and emphasize what matches this regex, if colors are used
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true, value_parser = Regex::from_str,
+          conflicts_with = "ansi")]
+    highlight: Option<Regex>,
     /// Print the time at which `tail` printed each line, in UTC; with -f
     #[arg(long, requires = "follow")]
     timestamps: bool,
     /// Print a line for each command that ends instead of the output, as `muxtap commands` does; with
     /// -f
-    #[arg(long, requires = "follow", conflicts_with_all = ["since", "timestamps", "ansi"])]
+    #[arg(long, requires = "follow", conflicts_with_all = ["since", "timestamps", "ansi", "exclude", "highlight"])]
     commands: bool,
     /// Keep the panes' colors and other escape sequences
     #[arg(long)]
@@ -98,8 +106,11 @@ impl Tail {
             let wanted = Wanted { grep: self.grep.as_ref().map(Regex::as_str), ..Wanted::default() };
             return Ended::follow(caller, &self.targets, wanted).await?.print(caller).await;
         }
-        if caller.json && (self.grep.is_some() || self.timestamps) {
-            return Err(Error::invalid("--json prints the daemon's events; it excludes --grep and --timestamps").into());
+        let chooses = self.grep.is_some() || self.exclude.is_some() || self.highlight.is_some();
+        if caller.json && (chooses || self.timestamps) {
+            let message =
+                "--json prints the daemon's events; it excludes --grep, --exclude, --highlight and --timestamps";
+            return Err(Error::invalid(message).into());
         }
         let style = Style {
             prefixed: several,
@@ -107,6 +118,8 @@ impl Tail {
             escapes: self.ansi,
             timestamps: self.timestamps,
             grep: self.grep,
+            exclude: self.exclude,
+            highlight: self.highlight.filter(|_| self.color.enabled()),
         };
         let format = if self.ansi { ReadFormat::Ansi } else { ReadFormat::Text };
         let lines = Lines::new(style);
@@ -234,7 +247,7 @@ impl Follow {
                 Step::Continues => {}
                 Step::Ended => {
                     output::print_raw(self.lines.flush_all())?;
-                    output::note("the daemon has ended");
+                    output::report(&Error::unavailable(DAEMON_ENDED), caller.json);
                     return Ok(EXIT_ERROR);
                 }
                 Step::Lost(lost) => {

@@ -5,7 +5,6 @@ mod at_once;
 use std::{
     convert::Infallible,
     io::{IsTerminal as _, Write as _},
-    str::FromStr as _,
     time::Duration,
 };
 
@@ -33,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// does not count. Prints the line that matched; with --exit, how each pane ended.
 ///
 /// Exit status: 0 all conditions were met; 3 a --fail pattern matched or the pane ended first; 124
-/// timeout; 1 another error. With --propagate the status of the process that ended.
+/// timeout; 2 an invalid argument; 1 another error. With --propagate the status of the process that ended.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -42,14 +41,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
     group(ArgGroup::new("predicate").required(true).multiple(true)
         .args(["patterns", "screen", "gone", "stable", "exit", "prompt", "bell", "title", "command", "status"])),
     after_long_help = "Examples:
-  muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
-  muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
-  muxtap wait-for -t %0 --command --propagate    until the command that runs, or the next, has ended
-  muxtap wait-for -t %0 -t %1 --status '!0'      until a command fails
-  muxtap wait-for -t %0 --exit --propagate       until the process has ended; exit with its status
-  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; print how
-  muxtap wait-for -t %0 --gone 'Building'        until it is no longer on the screen
-  muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
+  muxtap wait-for -t work -p 'tests? passed' --fail 'error|FAILED' -T 600
+  muxtap wait-for -t work --prompt               until the shell waits for a command again
+  muxtap wait-for -t work --command --propagate  until the command that runs, or the next, has ended
+  muxtap wait-for -t a:1 -t a:2 --status '!0'    until a command fails
+  muxtap wait-for -t work --exit --propagate     until the process has ended; exit with its status
+  muxtap wait-for -t a:1 -t a:2 --all --exit     until both have ended; print how
+  muxtap wait-for -t work --gone 'Building'      until it is no longer on the screen
+  muxtap wait-for -t work --stable 1.5           until nothing was printed for 1.5 seconds"
 )]
 pub(in crate::cli) struct WaitFor {
     /// The panes; repeatable
@@ -87,7 +86,7 @@ pub(in crate::cli) struct WaitFor {
     #[arg(long)]
     command: bool,
     /// Wait until a command has ended with this status (`0`), or with any other (`'!0'`)
-    #[arg(long, value_name = "N|!N", value_parser = StatusIs::from_str, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N|!N", value_parser = status_is, allow_hyphen_values = true)]
     status: Option<StatusIs>,
     /// Wait until a shell waits for a command
     #[arg(long)]
@@ -207,6 +206,11 @@ impl WaitFor {
             detach: false,
         }
     }
+}
+
+/// Parses the status of a command.
+fn status_is(text: &str) -> Result<StatusIs, String> {
+    text.parse().map_err(|_| "expected a number, or `!` and a number".to_owned())
 }
 
 /// Prints how a wait ended.

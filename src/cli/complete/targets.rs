@@ -151,7 +151,7 @@ fn is_plain(name: &str) -> bool {
 fn sessions(sessions: &[SessionInfo], typed: &str) -> Vec<Candidate> {
     let about = |session: &SessionInfo| {
         let attached = if session.attached > 0 { ", attached" } else { "" };
-        format!("{}{attached}", counted(session.windows as usize, "window"))
+        format!("{}{attached}", crate::cli::output::counted(session.windows as usize, "window"))
     };
     let named = |session: &SessionInfo| {
         let by_id = typed.starts_with('$') || !is_plain(&session.name);
@@ -165,7 +165,7 @@ fn sessions(sessions: &[SessionInfo], typed: &str) -> Vec<Candidate> {
 fn windows(windows: &[WindowInfo], typed: &str) -> Vec<Candidate> {
     let about = |window: &WindowInfo| {
         let current = if window.active { ", current" } else { "" };
-        format!("{}{current}", counted(window.panes as usize, "pane"))
+        format!("{}{current}", crate::cli::output::counted(window.panes as usize, "pane"))
     };
     let by_id = |window: &WindowInfo| {
         Candidate::new(&window.id, format!("{}:{} {}: {}", window.session, window.index, window.name, about(window)))
@@ -223,7 +223,7 @@ fn all_panes(all: &[WindowInfo], panes: &[PaneInfo], typed: &str) -> Vec<Candida
         // A bare number is rejected, and a name that a window also has may be.
         let is_odd = is_number(name) || all.iter().any(|other| other.name == name);
         let label = if is_odd { format!("{name}:") } else { name.to_owned() };
-        offered.push(Candidate::new(label, format!("session, {}", counted(count, "window"))));
+        offered.push(Candidate::new(label, format!("session, {}", crate::cli::output::counted(count, "window"))));
     }
     offered.extend(windows(all, typed));
     offered.extend(panes.iter().map(|pane| Candidate::new(pane.id.to_string(), about(pane))));
@@ -237,10 +237,6 @@ fn all_panes(all: &[WindowInfo], panes: &[PaneInfo], typed: &str) -> Vec<Candida
         }
     }
     offered
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ fn messages_of_a_device_that_reads_slowly_are_received() {
     let large = "x".repeat(60_000);
     for number in 0..24 {
         other.say(&json!({"type": "layout.rpc.request", "requestId": format!("r{number}"), "callerDeviceId": "other",
-                          "targetDeviceId": "slow", "command": "rename-tab", "expectedRevision": 1,
-                          "args": {"target": "tab:t1", "title": large}}));
+                          "targetDeviceId": "slow", "command": "reserve", "expectedRevision": 1,
+                          "idempotencyKey": "k", "args": {"shell": large}}));
     }
     for _ in 0..24 {
         assert_eq!(other.next_of("layout.rpc.result")["error"]["code"], "RPC_TIMEOUT");
@@ -45,7 +45,7 @@ fn messages_of_a_device_that_reads_slowly_are_received() {
                       "appliedRevision": 2}));
     // Now it reads, and every message is there in order.
     for _ in 0..24 {
-        assert_eq!(slow.next_of("layout.rpc.request")["args"]["title"], large.as_str());
+        assert_eq!(slow.next_of("layout.rpc.request")["args"]["shell"], large.as_str());
     }
     assert_eq!(slow.next_of("layout.rpc.ack")["requestId"], "mine");
     assert_eq!(slow.next_of("layout.rpc.result")["appliedRevision"], 2);

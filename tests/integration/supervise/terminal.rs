@@ -106,6 +106,8 @@ async fn who_watches_is_asked_and_where_nobody_does_spawn_is_refused() {
     let spawned = spawning(&stage, "do\n\x1b]0;evil\x07it");
     let head = watch.line_where("the question", |line| line.contains("session one, until "));
     let id = head.split_whitespace().next().unwrap().to_owned();
+    let asked_by = watch.line().unwrap();
+    assert!(asked_by.starts_with("  asked by: "), "{asked_by}");
     assert_eq!(watch.line().as_deref(), Some("  dir: /"));
     assert_eq!(watch.line().as_deref(), Some("  | do"));
     assert_eq!(watch.line().as_deref(), Some("  | \\u{1b}]0;evil\\u{7}it"));

@@ -4,7 +4,7 @@
 // page's policy allows.
 
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
-import { bracketMatching, indentOnInput, indentUnit } from "@codemirror/language";
+import { bracketMatching, indentUnit } from "@codemirror/language";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
 import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from "@codemirror/view";
@@ -45,7 +45,6 @@ export function create(text: string, name: string, readOnly: boolean, on: { chan
                 highlightActiveLine(),
                 history(),
                 drawSelection(),
-                indentOnInput(),
                 bracketMatching(),
                 highlightSelectionMatches(),
                 search({ top: true }),

@@ -1,19 +1,17 @@
 // Agents: their states, their questions with answers as buttons, their last lines; and requests
 // that need approval.
 
-import { type App, http, isAsking, messageOf, paneName, serverName } from "../app";
-import { button, clean, fill, h, type Kept, Keyed, order, write } from "../dom";
+import { type App, fullName, http, isAsking, messageOf, paneLabel, paneName, serverName } from "../app";
+import { button, clean, fill, h, type Kept, Keyed, order, rows, visible, visibleLine, write } from "../dom";
 import { writeRuns } from "../draw";
+import { type Line, textOf } from "../screen";
 import type { Agent, Approval, PaneInfo } from "../types";
 import { badgeText } from "./tile";
 
 /** Rows of an agent's screen that are shown. */
 const ROWS = 12;
-/**
- * Maximum length of a line of a question, in characters: longer than the daemon's limit for a whole
- * question.
- */
-const QUESTION = 5000;
+/** Maximum length of a question, in characters: longer than the daemon's limit. */
+const QUESTION = 20_000;
 
 /**
  * Answers an agent's question by the answer's key or label.
@@ -35,11 +33,23 @@ export async function answerQuestion(app: App, pane: PaneInfo, answer: string): 
     }
 }
 
+/**
+ * Returns the text of a permission question: who asks, what will happen, and the agent's own name for
+ * it, which is never shown alone.
+ */
+export function questionText(askedBy?: string, detail?: string, title?: string): HTMLElement[] {
+    return [
+        h("p", {}, {}, visibleLine(`${askedBy ?? "An agent"} asks to do this:`)),
+        rows("pre", visible(detail ?? "", QUESTION)),
+        h("p", { cls: "hint" }, {}, visibleLine(`The agent's title: ${title ?? ""}`, 600)),
+    ];
+}
+
 /** Returns a question with its answers. */
 export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement {
     const options = (agent.options ?? []).map((option) =>
         button(
-            clean(option.key !== undefined && option.key !== "" ? `${option.key}. ${option.label}` : option.label, 160),
+            visibleLine(option.key !== undefined && option.key !== "" ? `${option.key}. ${option.label}` : option.label, 300),
             (event) => {
                 const pressed = event.currentTarget as HTMLButtonElement;
                 pressed.disabled = true;
@@ -51,8 +61,22 @@ export function questionBox(app: App, pane: PaneInfo, agent: Agent): HTMLElement
         ),
     );
     // The whole question, line by line: no part of what is permitted may be cut off.
-    const question = (agent.question ?? "The agent asks a question.").split("\n").map((line) => clean(line, QUESTION)).join("\n");
-    return h("div", { cls: "question" }, {}, h("p", {}, {}, question), h("div", { cls: "options" }, {}, ...options));
+    const question = rows("p", visible(agent.question ?? "The agent asks a question.", QUESTION));
+    return h("div", { cls: "question" }, {}, question, h("div", { cls: "options" }, {}, ...options));
+}
+
+/** Returns the lines above a question, which is shown by itself; all lines if it is not among them. */
+export function above(lines: readonly Line[], question: string): Line[] {
+    const words = (text: string) => text.replace(/[^\p{L}\p{N}]+/gu, "");
+    const asked = words(question);
+    const rows = lines.map((line) => words(textOf(line)));
+    const from = asked === "" ? -1 : rows.findLastIndex((row) => row !== "" && asked.startsWith(row));
+    let end = from < 0 ? lines.length : from;
+    // The frame around a question has no words.
+    while (from >= 0 && end > 0 && rows[end - 1] === "") {
+        end -= 1;
+    }
+    return lines.slice(0, end);
 }
 
 class Card {
@@ -61,7 +85,7 @@ class Card {
     private readonly name = h("h2", {});
     private readonly where = h("span", { cls: "where" });
     private readonly body = h("div", {});
-    private readonly last = h("div", { cls: "last", "aria-label": "The agent's last lines" });
+    private readonly last = h("div", { cls: "last", role: "group", "aria-label": "The agent's last lines" });
     private shown = "";
     private use: ReturnType<App["feeds"]["use"]>;
 
@@ -84,8 +108,8 @@ class Card {
         }
         this.badge.className = `badge ${agent.state}`;
         write(this.badge, badgeText(pane));
-        write(this.name, clean(paneName(pane), 60));
-        write(this.where, clean([serverName(pane.socket, this.app.sockets), pane.cwd].filter((word) => word !== "").join(" "), 120));
+        write(this.name, clean(paneLabel(pane), 60));
+        write(this.where, clean([paneName(pane), serverName(pane.socket, this.app.sockets), pane.cwd].filter((word) => word !== "").join(" · "), 160));
         // Only another question needs other buttons; otherwise they are kept.
         const now = JSON.stringify([isAsking(pane), agent.question, agent.question_id, agent.options, this.app.mayType]);
         if (now === this.shown) {
@@ -94,6 +118,7 @@ class Card {
         this.shown = now;
         fill(this.body, isAsking(pane) ? questionBox(this.app, pane, agent) : null);
         this.element.classList.toggle("asks", isAsking(pane));
+        this.draw();
     }
 
     remove(): void {
@@ -102,10 +127,13 @@ class Card {
     }
 
     private draw(): void {
-        const lines = [...this.use.feed.screen.lines];
+        const pane = this.app.panes.get(this.key);
+        const question = pane && isAsking(pane) ? pane.agent?.question : undefined;
+        const lines = above(this.use.feed.screen.lines, question ?? "");
         while (lines.length > 0 && lines[lines.length - 1]?.runs.length === 0) {
             lines.pop();
         }
+        this.last.hidden = lines.length === 0;
         this.last.replaceChildren(
             ...lines.slice(-ROWS).map((line) => {
                 const row = h("div", { cls: "row" });
@@ -182,12 +210,12 @@ export class Agents {
      * Shows a session question's own answers; yes and no until they are known, and if they are not
      * available.
      */
-    private async ownOptions(session: string, approval: Approval, options: HTMLElement, prompt: HTMLElement): Promise<void> {
+    private async ownOptions(session: string, approval: Approval, options: HTMLElement): Promise<void> {
         const path = `/v1/agent-sessions/${encodeURIComponent(session)}/questions`;
         try {
-            const { questions } = await http<{ questions: { id: string; title?: string; options?: { id: string; name: string }[] }[] }>("GET", path);
-            // An approval has an id of its own: two questions with one title are indistinguishable.
-            const same = questions.filter((one) => one.title === approval.name);
+            const { questions } = await http<{ questions: { id: string; title?: string; detail?: string; options?: { id: string; name: string }[] }[] }>("GET", path);
+            // An approval has an id of its own: two questions with one text are indistinguishable.
+            const same = questions.filter((one) => one.title === approval.name && (approval.prompt ?? "").startsWith(one.detail ?? ""));
             const [question] = same;
             const own = question === undefined || same.length > 1 ? [] : (question.options ?? []);
             const press = async (option: string) => {
@@ -198,11 +226,9 @@ export class Agents {
                 }
             };
             if (own.length > 0) {
-                // The answers are at the end of the prompt, which says what yes and no would mean.
-                const rest = (approval.prompt ?? "").split("\n").filter((line) => !own.some((one) => line.startsWith(`${one.id}: ${one.name} (`)));
-                prompt.textContent = clean(rest.join(" "), 2000);
-                prompt.hidden = rest.length === 0;
-                fill(options, ...own.map((one) => button(clean(one.name, 160), () => void press(one.id))));
+                // The prompt stays as it is: the agent chooses the answers' names, and must not hide
+                // a line of what is permitted.
+                fill(options, ...own.map((one) => button(visibleLine(one.name, 300), () => void press(one.id))));
             }
         } catch {
             // The answers yes and no stay.
@@ -218,9 +244,9 @@ export class Agents {
             }
         };
         const options = h("div", { cls: "options" }, {}, button("Allow", () => void answer("approved")), button("Deny", () => void answer("denied")));
-        const prompt = h("p", {}, {}, clean(approval.prompt ?? "", 2000));
+        const [who, prompt, called] = questionText(approval.asked_by, approval.prompt, approval.name) as [HTMLElement, HTMLElement, HTMLElement];
         if (approval.kind === "permission" && approval.session !== undefined) {
-            void this.ownOptions(approval.session, approval, options, prompt);
+            void this.ownOptions(approval.session, approval, options);
         }
         const element = h(
             "li",
@@ -231,7 +257,9 @@ export class Agents {
                 "div",
                 { cls: "question" },
                 {},
+                who,
                 prompt,
+                approval.kind === "permission" ? called : null,
                 options,
             ),
         );
@@ -281,8 +309,9 @@ export class Bell {
             const name = `approval ${approval.id}`;
             now.add(name);
             if (!this.known.has(name)) {
-                const who = approval.kind === "permission" ? "An agent session asks:" : "An agent asks";
-                this.say(name, "muxtap: agent question", clean(`${who} ${approvalWords(approval)}`, 300), () => this.show("agents"));
+                // A notification shows few lines: what will happen comes before the agent's name for it.
+                const what = `${approval.asked_by ?? "An agent"} asks: ${approval.prompt ?? ""} (${approvalWords(approval)})`;
+                this.say(name, "muxtap: agent question", visible(what, 600), () => this.show("agents"));
             }
         }
         for (const [id, words] of this.requests) {
@@ -304,7 +333,7 @@ export class Bell {
     }
 
     private ring(pane: PaneInfo): void {
-        const text = clean(`${pane.agent?.name} in ${paneName(pane)} asks: ${pane.agent?.question ?? ""}`, 300);
+        const text = clean(`${pane.agent?.name} in ${fullName(pane)} asks: ${pane.agent?.question ?? ""}`, 300);
         this.say(pane.key, `${pane.agent?.name} asks`, text, () => this.open(pane.key));
     }
 

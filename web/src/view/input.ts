@@ -1,7 +1,7 @@
 // The input for a pane: keyboard, input methods, paste, and a bar of keys for touch.
 
-import type { App } from "../app";
-import { button, h } from "../dom";
+import { type App, count, lineCount } from "../app";
+import { button, h, spoken } from "../dom";
 import { keyName, pasteable, typedText } from "../keys";
 import { composedChange } from "../compose";
 import { fitting } from "../fit";
@@ -12,12 +12,17 @@ const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
 const MOST_PASTE = 200_000;
 
 export interface Keyboard {
+    /** Returns the pane's name. */
+    name(): string;
     type(typed: Typed): void;
     /** Returns whether the program requested bracketed pastes. */
     bracketed(): boolean;
     /** Copies the selection; `false` if it is empty. */
     copy(): boolean;
 }
+
+/** The last offer to paste several lines. */
+let offer: { of: Input; withdraw(): void } | null = null;
 
 export class Input {
     /** The hidden field that has the focus while the person types into a pane. */
@@ -43,6 +48,8 @@ export class Input {
             rows: 1,
         });
         const field = this.field;
+        // An offer to paste is for the pane that was in use: another one in use withdraws it.
+        field.addEventListener("focus", () => offer !== null && offer.of !== this && offer.withdraw());
         field.addEventListener("keydown", (event) => this.keydown(event));
         field.addEventListener("beforeinput", (event) => this.before(event));
         field.addEventListener("input", () => this.settle());
@@ -108,16 +115,33 @@ export class Input {
             this.app.note({ kind: "error", text: "Paste too large: it exceeds the limit of 1 MiB once its control characters are escaped.", ms: 8000 });
             return;
         }
-        const lines = clean.split("\n").length;
-        if (lines > 1 && !this.keyboard.bracketed()) {
-            this.app.note({
+        const lines = lineCount(clean);
+        if (clean.includes("\n") && !this.keyboard.bracketed()) {
+            const withdraw = this.app.note({
                 kind: "info",
-                text: `${lines} lines: the program has not enabled bracketed paste and may run each line.`,
-                actions: [{ label: "Paste", press: () => this.keyboard.type({ paste: clean }) }],
+                text: `Paste ${count(lines, "line")} into ${this.keyboard.name()}? Without bracketed paste, its program may run each line.`,
+                actions: [
+                    {
+                        label: "Paste",
+                        press: () => {
+                            this.keyboard.type({ paste: clean });
+                            this.focus();
+                        },
+                    },
+                ],
+                tag: "paste",
             });
+            offer = { of: this, withdraw };
             return;
         }
         this.keyboard.type({ paste: clean });
+    }
+
+    /** Withdraws what is offered for this pane. */
+    remove(): void {
+        if (offer?.of === this) {
+            offer.withdraw();
+        }
     }
 
     async pasteClipboard(): Promise<void> {
@@ -130,7 +154,7 @@ export class Input {
     }
 
     private key(label: string, title: string, press: () => void): HTMLButtonElement {
-        const made = button(label, press, { title, "aria-label": title, tabindex: "-1" });
+        const made = button(label, press, { title, "aria-label": spoken(label, title), tabindex: "-1" });
         // The field keeps the focus, and a phone its keyboard.
         made.addEventListener("pointerdown", (event) => event.preventDefault());
         return made;

@@ -66,6 +66,7 @@ export function openPalette(commands: Command[]): void {
 
 const KEYS: [string, string][] = [
     ["Ctrl+Shift+Space", "open the commands, even while a terminal has the focus"],
+    ["Ctrl+Shift+↑, ↓", "go to the previous or next command, in a pane whose shell marks them"],
     ["Ctrl+K", "open the commands (in a terminal, the program gets this key)"],
     ["/", "filter the panes"],
     ["arrows, Enter", "move between tiles, open a tile"],
@@ -86,7 +87,7 @@ export function openHelp(version: string): void {
         {},
         h("h2", {}, {}, "Keyboard shortcuts"),
         h("dl", {}, {}, ...KEYS.flatMap(([key, what]) => [h("dt", {}, {}, key), h("dd", {}, {}, what)])),
-        h("p", { cls: "hint" }, {}, `muxtap ${version}. While a terminal has the focus, its program gets every key except Ctrl+Shift+Space.`),
+        h("p", { cls: "hint" }, {}, `muxtap ${version}. While a terminal has the focus, its program gets every key except Ctrl+Shift+Space and the keys that go to commands.`),
         h("form", { method: "dialog" }, {}, h("button", {}, {}, "Close")),
     );
     dialog.addEventListener("close", () => dialog.remove());

@@ -1,16 +1,18 @@
 // A pane in front: its screen and history, with typing, selection and search.
 
-import { type App, messageOf, paneName } from "../app";
-import { button, clean, fill, h } from "../dom";
+import { amount, type App, baseName, messageOf, paneLabel, paneName } from "../app";
+import { button, clean, fill, h, spoken } from "../dom";
 import { Drawing } from "../draw";
 import type { Feed } from "../feed";
 import { History, REACH } from "../history";
 import { base64, typable } from "../keys";
 import { cellRatio, fittingSize, rowHeight } from "../metrics";
+import type { Line } from "../screen";
 import type { Typed } from "../types";
 import { Input } from "./input";
 import { listen } from "./mouse";
 import type { Command } from "./palette";
+import { Commands } from "./ran";
 import { Reading } from "./reading";
 import { Finder } from "./search";
 import { selectedText } from "./selection";
@@ -27,6 +29,9 @@ export interface PaneOptions {
  */
 const STEP = 256;
 
+/** The smallest size of text at which a pane is shown whole unasked. */
+const LEAST = 7;
+
 const SIZES = [7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 24, 28, 32];
 
 export class PaneView {
@@ -37,13 +42,18 @@ export class PaneView {
     private readonly drawing = new Drawing(true);
     private readonly history: History;
     private readonly heading = h("h1", {});
+    private readonly commandsShown: Commands;
+    /** A band over the line that was jumped to, and that line. */
+    private readonly band = h("div", { cls: "band", hidden: true });
+    private banded = -1;
     private readonly says = h("div", { cls: "says", role: "status", hidden: true });
     private readonly down: HTMLButtonElement;
     private readonly pendingMark = h("span", { cls: "pending", role: "status", hidden: true });
     private readonly fitMark = h("div", { cls: "fitted", role: "status", hidden: true }, {}, "The pane has this page's size ", button("Undo", () => this.unfitPane()));
     private readonly feed: Feed;
     private readonly ends: (() => void)[] = [];
-    private size: number | "fit" = "fit";
+    /** "auto": the whole pane if it is legible then. "fit": the whole pane in any case. */
+    private size: number | "fit" | "auto" = "auto";
     private fontSize = 13;
     private rowPixels = 16;
     /**
@@ -74,12 +84,14 @@ export class PaneView {
         const used = app.feeds.use(key, () => this.draw());
         this.feed = used.feed;
         this.history = new History(this.feed, app.connection, () => this.place());
+        this.commandsShown = new Commands(app, key, this.feed, () => this.info(), (number) => this.lineAt(number));
         this.input = new Input(app, {
+            name: () => app.name(key),
             type: (typed) => this.type(typed),
             bracketed: () => this.feed.screen.modes.paste,
             copy: () => this.copy(),
         });
-        this.paper.append(this.history.element, this.drawing.element, this.input.field);
+        this.paper.append(this.band, this.history.element, this.drawing.element, this.commandsShown.element, this.input.field);
         this.scroller = h("div", { cls: "scroller", role: "region", tabindex: "-1" }, { scroll: () => this.scrolled() }, this.paper);
         this.down = button("↓ Jump to the screen", () => this.follow(), { cls: "down", hidden: true });
         this.element = h(
@@ -109,6 +121,7 @@ export class PaneView {
         this.input.field.addEventListener("focus", () => this.element.classList.add("focused"));
         this.input.field.addEventListener("blur", () => this.element.classList.remove("focused"));
         this.element.addEventListener("copy", (event) => this.copied(event));
+        this.element.addEventListener("keydown", (event) => this.jumpKey(event), true);
         this.element.addEventListener("keydown", (event) => this.outsideKey(event));
         this.pinch();
         listen(this.scroller, {
@@ -128,6 +141,8 @@ export class PaneView {
             end();
         }
         this.reading?.remove();
+        this.input.remove();
+        this.commandsShown.remove();
         this.history.remove();
         this.observer.disconnect();
         this.element.remove();
@@ -187,6 +202,27 @@ export class PaneView {
         this.finder.focus();
     }
 
+    /** Scrolls to the previous command, or to the next one and behind the last one to the screen. */
+    jump(by: -1 | 1): void {
+        if (this.reading !== null) {
+            this.toggleReading();
+        }
+        const { shown } = this.commandsShown;
+        const here = this.banded >= 0 ? this.banded : Number.POSITIVE_INFINITY;
+        const to = by < 0 ? shown.findLast((one) => one.at < here) : shown.find((one) => one.at > here);
+        if (to !== undefined) {
+            this.goTo(to.at);
+        } else if (by > 0) {
+            this.follow();
+        }
+    }
+
+    /** Returns the command that was jumped to, or the last one. */
+    private get command() {
+        const { shown } = this.commandsShown;
+        return shown.find((one) => one.at === this.banded) ?? shown.at(-1);
+    }
+
     resizeText(step: number): void {
         const now = this.reading !== null ? this.reading.size : this.fontSize;
         const at = SIZES.findIndex((size) => size >= now);
@@ -214,6 +250,13 @@ export class PaneView {
             { name: "This pane: smaller text", run: () => this.resizeText(-1) },
             { name: "This pane: scale the text to show the whole pane", run: () => this.fit() },
             { name: "This pane: set a wait…", run: () => this.options.wait?.("") },
+            ...(this.commandsShown.shown.length === 0
+                ? []
+                : [
+                      { name: "This pane: previous command", hint: "Ctrl+Shift+↑", run: () => this.jump(-1) },
+                      { name: "This pane: next command", hint: "Ctrl+Shift+↓", run: () => this.jump(1) },
+                      { name: "This pane: copy a command's output", hint: this.command?.line ?? "", run: () => void this.commandsShown.copy(this.command) },
+                  ]),
             ...(!may || this.options.embedded === true
                 ? []
                 : [this.fitted === null ? { name: "This pane: fit the pane to this page, for all clients", run: () => this.fitPane() } : { name: "This pane: restore the pane's own size", run: () => this.unfitPane() }]),
@@ -229,7 +272,7 @@ export class PaneView {
         if (this.reading !== null) {
             this.toggleReading();
         }
-        const size = this.size === "fit" ? 13 : this.size;
+        const size = typeof this.size === "number" ? this.size : 13;
         this.fitted = {
             columns: Math.max(10, Math.floor((this.scroller.clientWidth - 12) / (size * cellRatio()))),
             rows: Math.max(4, Math.floor((this.scroller.clientHeight - 4) / rowHeight(size))),
@@ -270,7 +313,14 @@ export class PaneView {
 
     private header(): HTMLElement {
         const make = (name: string, label: string, title: string, press: () => void, toggles = false) => {
-            const made = button(label, press, { title, "aria-label": title, ...(toggles ? { "aria-pressed": "false" } : {}) });
+            const pressed = (event: MouseEvent) => {
+                press();
+                // After a click on one of these, keys are the program's again.
+                if (event.detail > 0 && ["earlier", "later", "copy"].includes(name)) {
+                    this.focus();
+                }
+            };
+            const made = button(label, pressed, { title, "aria-label": spoken(label, title), ...(toggles ? { "aria-pressed": "false" } : {}) });
             this.buttons[name] = made;
             return made;
         };
@@ -284,6 +334,9 @@ export class PaneView {
                 "div",
                 { cls: "tools", role: "toolbar", "aria-label": "This pane" },
                 {},
+                make("earlier", "↑", "Previous command (Ctrl+Shift+Up)", () => this.jump(-1)),
+                make("later", "↓", "Next command (Ctrl+Shift+Down)", () => this.jump(1)),
+                make("copy", "Copy", "Copy the output of the command that was jumped to, or of the last one", () => void this.commandsShown.copy(this.command)),
                 make("smaller", "A−", "Smaller text", () => this.resizeText(-1)),
                 make("larger", "A+", "Larger text", () => this.resizeText(1)),
                 make("fit", "Fit", "Scale the text to show the whole pane", () => this.fit()),
@@ -298,15 +351,25 @@ export class PaneView {
     private info(): void {
         const pane = this.app.panes.get(this.key);
         if (pane !== undefined) {
+            const label = paneLabel(pane);
             const title = this.app.isCommonTitle(pane) ? "" : this.feed.screen.title || pane.title;
+            const what = [pane.command, title].filter((word, index, all) => word !== "" && word !== label && all.indexOf(word) === index).join(" — ");
             fill(
                 this.heading,
+                h("span", { cls: "label" }, {}, clean(label, 60)),
+                h("span", { cls: "what" }, {}, clean(what, 120)),
                 h("span", { cls: "name" }, {}, clean(paneName(pane), 60)),
-                h("span", { cls: "what" }, {}, clean(`${pane.command}${title === "" ? "" : ` — ${title}`}`, 120)),
-                h("span", { cls: "where" }, {}, clean(pane.cwd, 120)),
+                h("span", { cls: "where", title: clean(pane.cwd, 400) }, {}, clean(baseName(pane.cwd), 60)),
             );
             this.scroller.setAttribute("aria-label", clean(`Screen of ${paneName(pane)}`));
             this.input.field.setAttribute("aria-label", clean(`Type into ${paneName(pane)}; Control-Shift-Space opens the commands`));
+        }
+        const { shown } = this.commandsShown;
+        for (const name of ["earlier", "later", "copy"]) {
+            const one = this.buttons[name];
+            if (one !== undefined) {
+                one.hidden = shown.length === 0;
+            }
         }
         if (this.buttons.take !== undefined) {
             this.buttons.take.hidden = !this.app.may.includes("create");
@@ -351,7 +414,10 @@ export class PaneView {
         }
         const [width, height] = [this.room.width - 12, this.room.height - 4];
         const ratio = cellRatio();
-        this.fontSize = this.size === "fit" ? fittingSize(screen.columns, screen.rows, width, height, ratio) : this.size;
+        // A search beside the screen does not change the size of its text.
+        this.fontSize = typeof this.size === "number" ? this.size : this.finder === null ? fittingSize(screen.columns, screen.rows, width, height, ratio, this.size === "fit" ? 2 : LEAST) : this.fontSize;
+        // Scroll bars that come and go would change the size that fits.
+        this.scroller.style.overflowX = screen.columns * this.fontSize * ratio <= width ? "hidden" : "auto";
         this.rowPixels = rowHeight(this.fontSize);
         this.scroller.style.fontSize = `${this.fontSize}px`;
         this.scroller.style.setProperty("--row", `${this.rowPixels}px`);
@@ -371,6 +437,18 @@ export class PaneView {
     }
 
     private place(): void {
+        this.placeAll();
+        this.commandsShown.place(this.lastFirst, this.rowPixels, Math.min(this.feed.screen.columns, Math.floor(this.room.width / (this.fontSize * cellRatio()))));
+        this.band.hidden = this.banded < 0;
+        this.band.style.top = `${(this.banded - this.lastFirst) * this.rowPixels}px`;
+    }
+
+    private lineAt(number: number): Line | undefined {
+        const { screen } = this.feed;
+        return number >= screen.top ? screen.lines[number - screen.top] : this.history.line(number);
+    }
+
+    private placeAll(): void {
         const screen = this.feed.screen;
         if (this.following) {
             this.beyond = this.past < 2 * STEP ? 0 : this.past % STEP;
@@ -449,6 +527,10 @@ export class PaneView {
     }
 
     private follow(): void {
+        if (this.banded >= 0) {
+            this.banded = -1;
+            this.band.hidden = true;
+        }
         if (!this.following) {
             this.following = true;
             this.placed = "";
@@ -463,6 +545,7 @@ export class PaneView {
         }
         this.following = false;
         this.beyond = 0;
+        this.banded = line;
         this.place();
         const origin = this.lastFirst;
         const target = Math.max(0, (line - origin) * this.rowPixels - this.scroller.clientHeight / 3);
@@ -477,8 +560,8 @@ export class PaneView {
         if (!open && mine.length > 0) {
             fill(
                 this.pendingMark,
-                `${mine.length} ${mine.length === 1 ? "key" : "keys"} pending until the connection is back `,
-                button("Discard", () => this.app.connection.discardUnsent()),
+                `${amount(mine)} pending until the connection is back `,
+                button("Discard", () => this.app.connection.discardUnsent(this.key)),
             );
         }
         // Acknowledgments come within a moment after a key: only longer delays are shown.
@@ -518,7 +601,12 @@ export class PaneView {
         if (text === "") {
             return false;
         }
-        navigator.clipboard?.writeText(text).catch(() => document.execCommand("copy"));
+        // A page without HTTPS has no clipboard of its own.
+        if (navigator.clipboard === undefined) {
+            copyByEvent(text);
+        } else {
+            navigator.clipboard.writeText(text).catch(() => copyByEvent(text));
+        }
         getSelection()?.removeAllRanges();
         this.focus();
         return true;
@@ -530,6 +618,16 @@ export class PaneView {
             event.preventDefault();
             event.clipboardData.setData("text/plain", text);
             this.focus();
+        }
+    }
+
+    /** Takes the keys that jump between commands, in a pane that has some. */
+    private jumpKey(event: KeyboardEvent): void {
+        const by = { ArrowUp: -1, ArrowDown: 1 }[event.key] as -1 | 1 | undefined;
+        if (by !== undefined && event.ctrlKey && event.shiftKey && !event.altKey && !event.metaKey && this.commandsShown.shown.length > 0) {
+            event.preventDefault();
+            event.stopPropagation();
+            this.jump(by);
         }
     }
 
@@ -583,6 +681,18 @@ export class PaneView {
             { passive: false },
         );
     }
+}
+
+/** Copies text by the browser's own command. */
+function copyByEvent(text: string): void {
+    const copied = (event: ClipboardEvent) => {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+        event.clipboardData?.setData("text/plain", text);
+    };
+    addEventListener("copy", copied, true);
+    document.execCommand("copy");
+    removeEventListener("copy", copied, true);
 }
 
 function endWords(exit: Feed["exit"]): string {

@@ -1,7 +1,7 @@
 // Waits: the open ones, and new ones. The daemon waits and notifies the page, however often its
 // connection breaks.
 
-import { type App, http, messageOf, paneName } from "../app";
+import { type App, fullName, http, messageOf } from "../app";
 import { button, clean, h, type Kept, Keyed, write } from "../dom";
 import { Followed, type WaitAnswer } from "../follow";
 import type { PaneInfo, Wait } from "../types";
@@ -46,7 +46,7 @@ export class Waits {
         const panes = h("span", { cls: "panes" });
         const named = new Keyed<PaneInfo | undefined>(panes, (pane, name) => {
             const element = pane === undefined ? h("span", {}, {}, clean(name)) : button("", () => this.open(pane.key), { cls: "link" });
-            return { element, update: (now) => now && write(element, clean(paneName(now), 60)) };
+            return { element, update: (now) => now && write(element, clean(fullName(now), 90)) };
         });
         const left = h("span", { cls: "left" });
         const cancel = button("Cancel", () => void this.cancel(id));
@@ -119,7 +119,7 @@ export function waitDialog(app: App, key: string, selected: string): void {
             "form",
             {},
             { submit },
-            h("h2", {}, {}, clean(`Notify me when ${paneName(pane)}…`, 100)),
+            h("h2", {}, {}, clean(`Notify me when ${fullName(pane)}…`, 100)),
             h("label", {}, {}, "Condition ", kind),
             textRow,
             h("label", { cls: "check" }, {}, regex, " Regular expression"),
@@ -141,7 +141,7 @@ async function begin(app: App, key: string, what: object, words: string): Promis
     try {
         const path = `/v1/waits?socket=${encodeURIComponent(pane.socket)}`;
         const begun = await http<WaitAnswer>("POST", path, { panes: [pane.id], detach: true, ...what });
-        app.note({ kind: "info", text: `Waiting in ${paneName(pane)}: ${words}`, ms: 4000 });
+        app.note({ kind: "info", text: `Waiting in ${fullName(pane)}: ${words}`, ms: 4000 });
         followed(app).add(begun.id, { key, words }, app.waits.map((one) => one.id));
     } catch (error) {
         app.note({ kind: "error", text: `Wait not set: ${messageOf(error)}`, ms: 10_000 });

@@ -1,26 +1,24 @@
-// The wall: all panes as tiles, by server and session, with a filter.
+// The wall: all panes as tiles, by server and session, with a filter. Sessions follow each other
+// without a gap: the first tile of each has its heading.
 
 import { type App, isAsking, serverName } from "../app";
-import { clean, h, write } from "../dom";
+import { clean, h, order } from "../dom";
 import type { PaneInfo } from "../types";
 import { badgeText, Tile } from "./tile";
 
 /** The distance outside the visible area within which tiles stay live. */
 const MARGIN = "300px";
-
-interface Group {
-    element: HTMLElement;
-    list: HTMLUListElement;
-    count: HTMLElement;
-}
+/** The pixels between two tiles. */
+const GAP = 12;
 
 export class Wall {
     readonly element: HTMLElement;
     private readonly filter: HTMLInputElement;
-    private readonly body = h("div", { cls: "groups" });
+    private readonly body = h("ul", { cls: "tiles" });
+    /** The number of tiles in a row. */
+    private columns = 1;
     private readonly empty = h("p", { cls: "empty" });
     private tiles = new Map<string, Tile>();
-    private groups = new Map<string, Group>();
     private byElement = new Map<Element, Tile>();
     private front: string | null = null;
     private readonly sight = new IntersectionObserver((entries) => this.see(entries), { rootMargin: MARGIN });
@@ -35,8 +33,9 @@ export class Wall {
             { type: "search", placeholder: "Filter panes", "aria-label": "Filter panes", autocomplete: "off", spellcheck: "false" },
             { input: () => this.update(), keydown: (event) => this.filterKey(event) },
         );
-        this.element = h("section", { cls: "wall", "aria-label": "Panes" }, {}, h("div", { cls: "wall-bar" }, {}, this.filter), this.body, this.empty);
+        this.element = h("section", { cls: "wall", "aria-label": "Panes" }, {}, h("h1", { cls: "sr" }, {}, "Panes"), h("div", { cls: "wall-bar" }, {}, this.filter), this.body, this.empty);
         this.element.addEventListener("keydown", (event) => this.arrows(event));
+        this.sizes.observe(this.body);
         app.on("panes", () => this.update());
         app.on("link", () => this.update());
         this.update();
@@ -73,54 +72,25 @@ export class Wall {
                 this.tiles.delete(key);
             }
         }
-        const groups = new Map<string, PaneInfo[]>();
+        const sizes = new Map<string, number>();
         for (const pane of shown) {
+            sizes.set(groupName(pane), (sizes.get(groupName(pane)) ?? 0) + 1);
+        }
+        let before = "";
+        const items = shown.map((pane, index) => {
+            const tile = this.tile(pane.key);
             const name = groupName(pane);
-            const members = groups.get(name) ?? [];
-            members.push(pane);
-            groups.set(name, members);
-        }
-        for (const [name, group] of this.groups) {
-            if (!groups.has(name)) {
-                group.element.remove();
-                this.groups.delete(name);
-            }
-        }
-        let before: Element | null = null;
-        for (const [name, members] of groups) {
-            const group = this.group(name, members[0]);
-            const place: Element | null = before === null ? this.body.firstElementChild : before.nextElementSibling;
-            if (place !== group.element) {
-                this.body.insertBefore(group.element, place);
-            }
-            before = group.element;
-            write(group.count, String(members.length));
-            members.forEach((pane, index) => {
-                const tile = this.tile(pane.key);
-                tile.info();
-                if (group.list.children[index] !== tile.element) {
-                    group.list.insertBefore(tile.element, group.list.children[index] ?? null);
-                }
-            });
-        }
+            const isFirst = name !== before;
+            before = name;
+            tile.info();
+            // A row that begins in the middle of a session says which.
+            tile.head(isFirst ? "first" : this.columns === 1 ? "none" : index % this.columns === 0 ? "again" : "more", heading(pane, this.app.sockets), sizes.get(name) ?? 1);
+            return tile.element;
+        });
+        order(this.body, items);
         this.empty.hidden = shown.length > 0;
         this.empty.textContent =
             this.app.panes.size > 0 ? "No pane matches the filter." : this.app.link === "open" ? "No panes. Start a tmux session; its panes appear here." : "";
-    }
-
-    private group(name: string, pane: PaneInfo | undefined): Group {
-        const known = this.groups.get(name);
-        if (known !== undefined) {
-            return known;
-        }
-        const list = h("ul", { cls: "tiles" });
-        const count = h("span", { cls: "count" });
-        const server = pane === undefined ? "" : serverName(pane.socket, this.app.sockets);
-        const heading = h("h2", {}, {}, clean(pane?.session ?? name, 80), server === "" ? null : h("span", { cls: "server" }, {}, clean(server, 80)), count);
-        const element = h("section", { cls: "group", "aria-label": clean(`session ${pane?.session ?? name}`, 100) }, {}, heading, list);
-        const made = { element, list, count };
-        this.groups.set(name, made);
-        return made;
     }
 
     private tile(key: string): Tile {
@@ -148,9 +118,18 @@ export class Wall {
 
     private measure(entries: ResizeObserverEntry[]): void {
         for (const entry of entries) {
+            if (entry.target === this.body) {
+                const tile = Number.parseFloat(getComputedStyle(this.body).getPropertyValue("--tile"));
+                const columns = Math.max(1, Math.floor((entry.contentRect.width + GAP) / (tile + GAP)));
+                if (columns !== this.columns) {
+                    this.columns = columns;
+                    this.update();
+                }
+                continue;
+            }
             const thumb = entry.target.querySelector(".thumb");
             if (thumb !== null) {
-                this.byElement.get(entry.target)?.resize(thumb.clientWidth - 8, thumb.clientHeight - 8);
+                this.byElement.get(entry.target)?.resize(thumb.clientWidth, thumb.clientHeight);
             }
         }
     }
@@ -205,6 +184,13 @@ function fits(pane: PaneInfo, words: string[], sockets: string): boolean {
         .join(" ")
         .toLowerCase();
     return words.every((word) => text.includes(word));
+}
+
+/** Returns a session's heading; the session of a browser's workspace has the browser's id as its name. */
+function heading({ session, socket }: PaneInfo, sockets: string): [session: string, server: string] {
+    const device = /^device-(web_\w+)$/.exec(session)?.[1];
+    const mine = device === localStorage.getItem("muxtap-device");
+    return [clean(device === undefined ? session : mine ? "This browser's workspace" : "Another browser's workspace", 80), clean(serverName(socket, sockets), 80)];
 }
 
 function groupName(pane: PaneInfo): string {

@@ -2,15 +2,19 @@
 //
 // Events come as a stream that continues after a break.
 
-import { type App, http, messageOf } from "../app";
-import { button, clean, fill, h } from "../dom";
+import { type App, baseName, http, messageOf } from "../app";
+import { button, clean, h, revealed, visibleLine } from "../dom";
+import { diffLines, markdown } from "../markdown";
 import { againAfter, Streams } from "../streams";
+import { questionText } from "../view/agents";
 import type { Shown } from "./content";
 
 interface Question {
     id: string;
     title?: string;
     kind?: string;
+    asked_by?: string;
+    detail?: string;
     options?: { id: string; name: string; kind?: string }[];
 }
 
@@ -20,8 +24,33 @@ interface Entry {
     event: Record<string, unknown> & { type: string };
 }
 
+/** A message that comes in parts. */
+interface Open {
+    kind: string;
+    element: HTMLElement;
+    text: string;
+    /** Characters that are drawn as Markdown. */
+    drawn: number;
+    /** Milliseconds until it is drawn again, while more comes. */
+    pace: number;
+    timer?: ReturnType<typeof setTimeout> | undefined;
+    /** The rest of a long message. */
+    rest?: HTMLElement;
+}
+
 /** Maximum number of elements; older ones are removed. */
 const MOST = 1000;
+/** Characters of a message that are drawn as Markdown; what follows is plain text. */
+const LARGE = 256 * 1024;
+/**
+ * Milliseconds between two drawings of a message that comes in parts, and how many times as long as
+ * the last one took they are apart.
+ */
+const PACE = 30;
+const REST = 10;
+/** Milliseconds between two requests for the session's state, and for the events before it. */
+const ASK_AGAIN = 1000;
+const SETTLED = 300;
 /**
  * Conversations that are read at once: a browser has six connections to a host, for all of its
  * windows.
@@ -37,16 +66,37 @@ export class Chat implements Shown {
     private since = "start";
     private over = false;
     private readonly base: string;
-    private open: { kind: string; element: HTMLElement } | null = null;
+    private open: Open | null = null;
+    private name: string;
+    private readonly interrupt: HTMLButtonElement;
+    /** Whether the newest message is visible; it stays so if a question needs room below. */
+    private atEnd = true;
+    /** Where the log was scrolled to last. */
+    private top = 0;
+    private readonly sizes = new ResizeObserver(() => this.toEnd());
     private tools = new Map<string, HTMLElement>();
     private running = 0;
 
     constructor(
         private app: App,
-        private session: string,
+        session: string,
     ) {
         this.base = `/v1/agent-sessions/${encodeURIComponent(session)}`;
-        const field = h("textarea", { rows: 2, "aria-label": "Prompt", placeholder: "Prompt for the agent; Enter sends, Shift+Enter inserts a line break" });
+        this.name = session;
+        void http<{ provider: string; cwd: string }>("GET", this.base).then(({ provider, cwd }) => {
+            this.name = [provider, baseName(cwd)].filter((word) => word !== "").join(" · ");
+            this.element.dispatchEvent(new Event("title", { bubbles: true }));
+        }, () => undefined);
+        this.log.addEventListener("scroll", () => {
+            // The event comes later than the scroll. Text that came meanwhile is below; only a person moves up.
+            const { scrollTop, clientHeight, scrollHeight } = this.log;
+            const isNear = scrollTop + clientHeight >= scrollHeight - 40;
+            this.atEnd = isNear || (this.atEnd && scrollTop >= this.top);
+            this.top = scrollTop;
+        });
+        this.sizes.observe(this.log);
+        this.interrupt = button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the running prompt", hidden: true });
+        const field = h("textarea", { rows: 1, "aria-label": "Prompt", placeholder: "Prompt for the agent; Enter sends, Shift+Enter inserts a line break" });
         const send = () => {
             if (field.value.trim() !== "") {
                 void this.ask("POST", "/prompts", { text: field.value }).then((done) => {
@@ -63,7 +113,7 @@ export class Chat implements Shown {
                 send();
             }
         });
-        const tools = h("div", { cls: "row-of" }, {}, this.state, button("Stop", () => void this.ask("POST", "/interrupt"), { title: "Interrupt the running prompt" }), button("Send", send, { cls: "primary" }));
+        const tools = h("div", { cls: "row-of" }, {}, this.state, this.interrupt, button("Send", send, { cls: "primary" }));
         this.element = h("div", { cls: "chat" }, {}, this.log, this.asks, h("div", { cls: "chat-form" }, {}, field, tools));
         // Of more conversations than can be read at once, the last used ones are read.
         this.element.addEventListener("focusin", () => !this.over && STREAMS.want(this));
@@ -108,6 +158,44 @@ export class Chat implements Shown {
             this.tries = 0;
             this.say("");
         };
+        void this.settle();
+    }
+
+    /** Whether events are missing, so that what runs and what is asked is not known from them. */
+    private unsure = false;
+    private settling = false;
+    /** The number of events about prompts and questions. */
+    private turns = 0;
+
+    /** After missing events, requests what runs and what is asked until no event interferes. */
+    private async settle(): Promise<void> {
+        if (this.settling) {
+            return;
+        }
+        this.settling = true;
+        const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+        while (this.unsure && !this.over && this.source !== null) {
+            const { turns } = this;
+            try {
+                const now = await http<{ running?: number; queued: number; questions: Question[] }>("GET", this.base);
+                // Events of the time before the response may still arrive.
+                await pause(SETTLED);
+                if (turns === this.turns && this.source !== null) {
+                    this.unsure = false;
+                    this.running = now.queued + (now.running === undefined || now.running === null ? 0 : 1);
+                    this.asks.replaceChildren();
+                    for (const question of now.questions) {
+                        this.question(question);
+                    }
+                    this.say("");
+                    break;
+                }
+            } catch {
+                // The next request may succeed.
+            }
+            await pause(ASK_AGAIN);
+        }
+        this.settling = false;
     }
 
     private tries = 0;
@@ -122,7 +210,7 @@ export class Chat implements Shown {
     }
 
     title(): string {
-        return this.session;
+        return this.name;
     }
 
     focus(): void {
@@ -133,10 +221,12 @@ export class Chat implements Shown {
         document.removeEventListener("visibilitychange", this.seen);
         this.shown = false;
         STREAMS.leave(this);
+        this.sizes.disconnect();
         this.element.remove();
     }
 
     private say(text: string): void {
+        this.interrupt.hidden = this.running === 0;
         this.state.textContent = text || (this.running > 0 ? "working…" : "");
     }
 
@@ -150,8 +240,14 @@ export class Chat implements Shown {
         }
     }
 
+    /** Keeps the newest message visible, unless the person has scrolled up. */
+    private toEnd(): void {
+        if (this.atEnd) {
+            this.log.scrollTop = this.log.scrollHeight;
+        }
+    }
+
     private add(cls: string, ...children: (Node | string | null)[]): HTMLElement {
-        const atEnd = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 40;
         const element = h("div", { cls }, {}, ...children);
         this.log.append(element);
         while (this.log.children.length > MOST) {
@@ -162,23 +258,54 @@ export class Chat implements Shown {
                 this.tools.delete(tool);
             }
         }
-        if (atEnd) {
-            this.log.scrollTop = this.log.scrollHeight;
-        }
+        this.toEnd();
         return element;
     }
 
-    /** Appends text that comes in parts to one paragraph. */
+    /** Appends text that comes in parts to one message. */
     private stream(kind: string, text: string): void {
-        const atEnd = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 40;
-        if (this.open?.kind === kind) {
-            this.open.element.append(text);
+        if (this.open?.kind !== kind) {
+            this.open = { kind, element: this.add(`said ${kind}`), text: "", drawn: 0, pace: PACE };
+        }
+        const { open } = this;
+        if (kind === "user") {
+            open.element.append(revealed(text));
+        } else if (open.rest !== undefined) {
+            open.rest.append(revealed(text));
+        } else if (open.text.length + text.length > LARGE) {
+            this.draw(open);
+            open.rest = h("div", { cls: "raw" }, {}, revealed(text));
+            open.element.append(open.rest);
         } else {
-            this.open = { kind, element: this.add(`said ${kind}`, text) };
+            const isFirst = open.text === "";
+            open.text += text;
+            if (isFirst) {
+                this.draw(open);
+            } else {
+                // Many parts are drawn together, and a message that takes long less often.
+                open.timer ??= setTimeout(() => this.draw(open), open.pace);
+            }
         }
-        if (atEnd) {
-            this.log.scrollTop = this.log.scrollHeight;
+        this.toEnd();
+    }
+
+    /** Draws a message's Markdown, if it has changed. */
+    private draw(open: Open): void {
+        clearTimeout(open.timer);
+        open.timer = undefined;
+        if (open.drawn === open.text.length) {
+            return;
         }
+        const begun = performance.now();
+        open.drawn = open.text.length;
+        try {
+            markdown(open.element, open.text);
+        } catch {
+            // A message is never missing, whatever is in it.
+            open.element.replaceChildren(h("div", { cls: "raw" }, {}, revealed(open.text)));
+        }
+        this.toEnd();
+        open.pace = Math.max(PACE, REST * (performance.now() - begun));
     }
 
     private take(entry: Entry): void {
@@ -186,7 +313,15 @@ export class Chat implements Shown {
         this.since = entry.cursor;
         const text = typeof event.text === "string" ? event.text : "";
         if (entry.gap !== undefined) {
+            this.open = null;
             this.add("fact", "Earlier events are no longer available.");
+            this.asks.replaceChildren();
+            this.running = 0;
+            this.unsure = true;
+            void this.settle();
+        }
+        if (["prompt", "question", "answered", "outcome", "exited"].includes(event.type)) {
+            this.turns += 1;
         }
         if (["message", "thought", "user"].includes(event.type)) {
             this.stream(event.type, text);
@@ -198,7 +333,7 @@ export class Chat implements Shown {
         switch (event.type) {
             case "prompt":
                 this.running += 1;
-                this.add("said user", text);
+                this.add("said user", revealed(text));
                 break;
             case "tool":
                 this.tool(event, text);
@@ -247,27 +382,17 @@ export class Chat implements Shown {
         }
         if (text !== "" && body !== undefined) {
             body.hidden = false;
-            diffLines(body, text.slice(0, 20_000));
+            diffLines(body, revealed(text.replaceAll("\r\n", "\n").slice(0, 20_000)));
         }
     }
 
     private question(question: Question): void {
         const path = `/questions/${encodeURIComponent(question.id)}`;
         const options = question.options ?? [];
-        const buttons = options.length > 0 ? options.map((one) => button(clean(one.name, 120), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Deny", () => void this.ask("POST", path, { allow: false }))];
+        const buttons = options.length > 0 ? options.map((one) => button(visibleLine(one.name, 300), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Deny", () => void this.ask("POST", path, { allow: false }))];
         for (const one of buttons) {
             one.disabled = !this.app.mayType;
         }
-        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, h("p", {}, {}, clean(question.title ?? "Allow this action?", 600)), h("div", { cls: "options" }, {}, ...buttons)));
+        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, ...questionText(question.asked_by, question.detail, question.title), h("div", { cls: "options" }, {}, ...buttons)));
     }
-}
-
-/** Marks the lines of a diff by their first character. */
-function diffLines(parent: HTMLElement, text: string): void {
-    const isDiff = /^(@@|---|\+\+\+|diff )/m.test(text);
-    if (!isDiff) {
-        parent.textContent = text;
-        return;
-    }
-    fill(parent, ...text.split("\n").map((line) => h("span", { cls: line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "same" }, {}, `${line}\n`)));
 }

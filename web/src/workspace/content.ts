@@ -1,6 +1,6 @@
 // A pane of the workspace: its bar, and the content of its kind.
 
-import { type App, paneName } from "../app";
+import { type App, baseName, paneLabel } from "../app";
 import { button, clean, fill, h, safeUrl } from "../dom";
 import type { PaneInfo } from "../types";
 import { discards } from "../view/ask";
@@ -14,6 +14,8 @@ import { terminal } from "./terminal";
 export interface ContentOn {
     act(command: string, args: object): unknown;
     wait(key: string, text: string): void;
+    /** Called when a content has another heading. */
+    named(): void;
     deviceId: string;
 }
 
@@ -61,6 +63,11 @@ export class Content {
         );
         this.element = h("article", { cls: "place" }, {}, bar, this.body);
         this.element.addEventListener("focusin", () => this.activate());
+        // The content has another heading.
+        this.element.addEventListener("title", () => {
+            this.head();
+            this.on.named();
+        });
         bar.addEventListener("click", (event) => {
             if (event.target === bar || event.target === this.name) {
                 this.activate();
@@ -110,7 +117,27 @@ export class Content {
             fill(this.body, this.shown.element);
         }
         this.sight();
-        this.name.textContent = clean(this.shown?.title() ?? this.pane.kind, 100);
+        this.head();
+    }
+
+    /** What the pane shows, in words; also before it was ever visible. */
+    get heading(): string {
+        return clean(this.shown?.title() || this.named || this.pane.kind, 100);
+    }
+
+    /** The name of a content that was not made yet. */
+    private get named(): string {
+        const { kind, url, file, contentRef, status } = this.pane;
+        const terminal = this.terminal;
+        return kind === "terminal" && terminal !== undefined
+            ? terminalTitle(terminal)
+            : kind === "picker" && status !== "pending"
+              ? "New pane"
+              : (url ?? (file !== undefined ? baseName(file) : contentRef !== undefined && "sessionRef" in contentRef ? contentRef.sessionRef : ""));
+    }
+
+    private head(): void {
+        this.name.textContent = this.address.hidden ? this.heading : "";
         this.element.setAttribute("aria-label", clean(`${this.pane.kind} ${this.shown?.title() ?? ""}`, 120));
     }
 
@@ -178,7 +205,7 @@ export class Content {
                 }
                 const view = new PaneView(this.app, terminal.key, { embedded: true, wait: (text) => this.on.wait(terminal.key, text) });
                 this.view = { pane: view, key: terminal.key };
-                return { element: view.element, title: () => `${paneName(terminal)} ${this.terminal?.command ?? ""}`, focus: () => view.focus(), remove: () => view.remove() };
+                return { element: view.element, title: () => terminalTitle(this.terminal ?? terminal), focus: () => view.focus(), remove: () => view.remove() };
             }
             case "browser":
                 return this.browser(pane.url ?? "");
@@ -209,6 +236,12 @@ export class Content {
         });
         return { element: frame, title: () => "", remove: () => frame.remove() };
     }
+}
+
+/** Returns a terminal's heading: its name, what runs in it, and its folder. */
+function terminalTitle({ cwd, ...pane }: PaneInfo): string {
+    const label = paneLabel({ cwd, ...pane });
+    return [label, pane.command === label || pane.agent ? "" : pane.command, baseName(cwd)].filter((word) => word !== "").join(" · ");
 }
 
 export function plain(text: string, title: string): Shown {

@@ -32,7 +32,10 @@ export interface DeviceAround {
 export interface Request {
     id: string;
     caller: string;
+    /** What the device calls itself. */
     label: string;
+    /** The caller, as the daemon knows it. */
+    program: string;
     command: string;
     args: Record<string, unknown>;
     /** Files whose unsaved text it would lose: while there are any, it is refused. */
@@ -327,7 +330,7 @@ export class Device {
             carryOut();
             return;
         }
-        if (message.expectedRevision !== came) {
+        if (message.expectedRevision !== came || !this.isPossible(command, message.args, caller)) {
             // The person is not asked about an impossible request: it is refused, or a repeated key
             // gets its response.
             carryOut();
@@ -346,6 +349,7 @@ export class Device {
             id: requestId,
             caller,
             label: String(message.callerLabel ?? caller),
+            program: String(message.callerProgram ?? "an unknown program"),
             command,
             args: (message.args ?? {}) as Record<string, unknown>,
             loses: this.loses(command, message.args, caller),
@@ -388,6 +392,17 @@ export class Device {
             }
         }
         return lost;
+    }
+
+    /** Returns whether the workspace allows a change, as far as known before the person is asked. */
+    private isPossible(command: string, args: unknown, caller: string): boolean {
+        const trial = Workspace.read(this.workspace.write(), this.id);
+        try {
+            trial?.apply(command, args, caller, this.around.now(), trial.revision, "trial");
+            return true;
+        } catch {
+            return false;
+        }
     }
 
     /** Returns the unsaved files that a change would close. */

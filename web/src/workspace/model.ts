@@ -33,6 +33,8 @@ export interface Pane {
     file?: string;
     updatedAt: number;
     layoutRevision: number;
+    /** The command that reserved a pending pane. Only the stored state has it: no response and no snapshot. */
+    reserver?: { caller: string; finalizeKey: string };
 }
 
 export interface Layout {
@@ -73,6 +75,8 @@ export const TABS = 256;
 export const PANES = 1024;
 export const DEPTH = 32;
 export const PENDING_MS = 30_000;
+/** The end of the key with which a reserved pane is finalized. */
+const FINALIZE = ".finalize";
 const ANSWERS = 256;
 const ANSWER_MS = 600_000;
 
@@ -100,7 +104,7 @@ const COMMANDS: Record<string, string[]> = {
     "open-editor": ["target!", "tab", "file!"],
     "attach-terminal": ["target!", "to!", "tab"],
     bind: ["target!", "tab", "contentRef!"],
-    reserve: ["target", "tab", "direction", "title"],
+    reserve: ["target", "tab", "direction", "title", "shell", "cwd"],
     finalize: ["pane!", "contentRef!"],
     release: ["pane!"],
 };
@@ -512,6 +516,7 @@ class Changing {
         delete pane.contentRef;
         delete pane.url;
         delete pane.file;
+        delete pane.reserver;
         pane.status = "pending" in content ? "pending" : "ready";
         if ("browser" in content) {
             pane.url = content.browser;
@@ -648,6 +653,9 @@ export class Workspace {
             if (key === "" || utf8(key) > 128 || HAS_CONTROL.test(key)) {
                 throw invalid("idempotencyKey: expected 1 to 128 visible bytes");
             }
+            if (command === "reserve" && utf8(key + FINALIZE) > 128) {
+                throw invalid(`idempotencyKey: expected at most ${128 - FINALIZE.length} bytes for reserve`);
+            }
             const first = this.answered(caller, key, now);
             if (first !== undefined) {
                 return { ...first.applied, replayed: true };
@@ -666,7 +674,17 @@ export class Workspace {
         }
         const next = structuredClone(this.state.layout);
         next.workspaceRevision += 1;
-        const made = new Changing(next, now).change(command, values);
+        const changing = new Changing(next, now);
+        if (command === "finalize" || command === "release") {
+            this.checkReserver(changing.findPane(values["pane"] as string), command === "finalize", caller, key);
+        }
+        const made = changing.change(command, values);
+        if (command === "reserve" && key !== undefined) {
+            const reserved = next.panes.find((one) => one.id === made.pane);
+            if (reserved !== undefined) {
+                reserved.reserver = { caller, finalizeKey: key + FINALIZE };
+            }
+        }
         if (!isWhole(next)) {
             throw new WorkspaceError("INTERNAL_ERROR", "the change would make the workspace inconsistent");
         }
@@ -678,6 +696,7 @@ export class Workspace {
         }
         if (pane !== undefined) {
             applied.pane = structuredClone(pane);
+            delete applied.pane.reserver;
         }
         const answers = this.state.answers.filter((one) => now - one.at <= ANSWER_MS);
         if (key !== undefined) {
@@ -686,6 +705,18 @@ export class Workspace {
         }
         this.state = { version: 1, layout: next, answers: answers.slice(-ANSWERS) };
         return applied;
+    }
+
+    /**
+     * Checks that a reserved pane is filled by the command that reserved it, and released by its caller or
+     * by this device. A pane whose reserver is unknown is released by this device alone.
+     */
+    private checkReserver(pane: Pane, fills: boolean, caller: string, key?: string): void {
+        const { reserver } = pane;
+        const may = caller === reserver?.caller ? !fills || key === reserver.finalizeKey : !fills && caller === "";
+        if (pane.status === "pending" && !may) {
+            throw new WorkspaceError("CONFLICT", `pane:${pane.id} is reserved by another command`);
+        }
     }
 
     /** Releases reserved panes whose timeout has passed; returns their number. */
@@ -700,7 +731,8 @@ export class Workspace {
     /** Returns the snapshot to publish. */
     snapshot(now: number): object {
         const { nextId: _, ...layout } = this.layout;
-        return { ...layout, capturedAt: now };
+        const panes = layout.panes.map(({ reserver: _, ...pane }) => pane);
+        return { ...layout, panes, capturedAt: now };
     }
 }
 

@@ -1,6 +1,6 @@
 // A pane without content yet: the person chooses it.
 
-import { type App, http, messageOf, paneName, serverName } from "../app";
+import { type App, baseName, http, messageOf, paneLabel, paneName, serverName } from "../app";
 import { button, clean, fill, h, Keyed, write } from "../dom";
 import type { PaneInfo } from "../types";
 import type { Shown } from "./content";
@@ -38,14 +38,14 @@ export class Picker implements Shown {
                         submit();
                     },
                 },
-                h("h3", {}, {}, title),
+                h("h2", {}, {}, title),
                 h("div", { cls: "row-of" }, {}, ...fields, h("button", { type: "submit" }, {}, "Open")),
             );
         this.element = h(
             "div",
             { cls: "picker" },
             { keydown: (event) => event.stopPropagation() },
-            h("section", {}, {}, h("h3", {}, {}, "Terminal"), button("New terminal", () => void this.newTerminal(), { cls: "primary", disabled: !app.may.includes("create") }), this.terminals),
+            h("section", {}, {}, h("h2", {}, {}, "Terminal"), button("New terminal", () => void this.newTerminal(), { cls: "primary", disabled: !app.may.includes("create") }), this.terminals),
             form("Web page", () => this.open("open-browser", { url: url.value.includes("://") ? url.value : `http://${url.value}` }), url),
             form("File", () => this.open("open-editor", { file: file.value }), file),
             h(
@@ -62,7 +62,7 @@ export class Picker implements Shown {
     }
 
     title(): string {
-        return "choose content";
+        return "New pane";
     }
 
     focus(): void {
@@ -80,7 +80,7 @@ export class Picker implements Shown {
 
     private readonly offered = new Keyed<PaneInfo>(this.terminals, (pane) => {
         const element = button("", () => this.bind({ terminalId: terminalId(pane, this.app.sockets) }));
-        return { element, update: (now) => write(element, clean(`${paneName(now)}  ${now.command}`, 80)) };
+        return { element, update: (now) => write(element, clean([paneLabel(now), now.command === paneLabel(now) ? "" : now.command, baseName(now.cwd), paneName(now)].filter((word) => word !== "").join(" · "), 90)) };
     });
 
     private list(): void {

@@ -2,14 +2,15 @@
 //
 // A pane's element is never moved in the document: a web page in it would be loaded again.
 
-import { type App, paneName } from "../app";
-import { button, clean, fill, h } from "../dom";
+import { type App, paneLabel } from "../app";
+import { button, clean, copyText, fill, h, rows, visible } from "../dom";
 import { discards } from "../view/ask";
 import type { Command } from "../view/palette";
 import { Content } from "./content";
 import { isNamed, terminalId } from "./terminal";
 import { Device, type DeviceSocket, type Request } from "./device";
 import { type Pane, panesOf, type Place, type Tab } from "./model";
+import { requestWords } from "./words";
 
 interface Box {
     left: number;
@@ -18,20 +19,11 @@ interface Box {
     height: number;
 }
 
-/** Returns a request in words. */
-function requestWords(request: Request): string {
-    const args = Object.entries(request.args)
-        .filter(([name]) => name !== "tab")
-        .map(([, value]) => (typeof value === "string" ? value : JSON.stringify(value)))
-        .join(" ");
-    return clean(`${request.label} asks to change your workspace: ${request.command} ${args}`, 300);
-}
-
 export class WorkspaceView {
     readonly element: HTMLElement;
     readonly requests = h("div", { cls: "requests", role: "alert" });
     private readonly device: Device;
-    private readonly tabs = h("div", { cls: "tabs", role: "tablist", "aria-label": "Tabs" });
+    private readonly tabs = h("nav", { cls: "tabs", "aria-label": "Tabs" });
     private readonly area = h("div", { cls: "area" });
     private readonly notice = h("div", { cls: "notice", hidden: true });
     private contents = new Map<string, Content>();
@@ -83,7 +75,7 @@ export class WorkspaceView {
                 },
             },
         );
-        this.element = h("section", { cls: "workspace", "aria-label": "Workspace" }, {}, this.notice, this.tabs, this.area);
+        this.element = h("section", { cls: "workspace", "aria-label": "Workspace" }, {}, h("h1", { cls: "sr" }, {}, "Workspace"), this.notice, this.tabs, this.area);
         app.on("panes", () => this.refresh());
         app.on("may", () => {
             // A read-only page is not a device: it could not change the workspace for its callers.
@@ -130,7 +122,7 @@ export class WorkspaceView {
             this.app.note({ kind: "error", text: `Terminal not opened: a workspace cannot refer to ${clean(id, 200)}`, ms: 8000 });
             return;
         }
-        const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneName(pane), 60) });
+        const made = pane === undefined ? null : this.act("new-tab", { title: clean(paneLabel(pane), 60) });
         if (made?.pane !== undefined && pane !== undefined) {
             this.act("attach-terminal", { target: `terminal:${id}`, to: `pane:${made.pane.id}` });
         }
@@ -257,13 +249,14 @@ export class WorkspaceView {
             "div",
             { cls: "request" },
             {},
-            h("p", {}, {}, requestWords(request)),
+            rows("p", requestWords(request)),
             request.loses.length > 0 ? h("p", {}, {}, clean(`The request would close unsaved changes in ${request.loses.join(", ")}. Save them first: otherwise the request is rejected.`, 300)) : null,
             h("div", { cls: "options" }, {}, answer("Allow once", "once", "primary"), answer("Always allow this device", "always"), answer("Deny", "no")),
         );
         this.requestElements.set(request.id, element);
         this.requests.append(element);
-        this.requested.set(request.id, requestWords(request));
+        // A notification shows few lines: the beginning says who asks, and what for.
+        this.requested.set(request.id, visible(requestWords(request), 600));
         this.on.asks(this.requested);
     }
 
@@ -272,6 +265,7 @@ export class WorkspaceView {
             for (const content of this.contents.values()) {
                 content.refresh();
             }
+            this.nameTabs();
         }
     }
 
@@ -304,6 +298,7 @@ export class WorkspaceView {
             }
         }
         this.drawBars();
+        this.nameTabs();
         this.area.classList.toggle("none", layout.tabs.length === 0);
         const empty = this.area.querySelector(".empty");
         if (layout.tabs.length === 0 && empty === null) {
@@ -330,25 +325,45 @@ export class WorkspaceView {
                 const selected = tab.id === layout.activeTabId;
                 const name = h(
                     "button",
-                    { type: "button", role: "tab", "aria-selected": String(selected), title: "Double-click to rename" },
+                    { type: "button", cls: "title", title: "Double-click to rename", ...(selected ? { "aria-current": "true" } : {}) },
                     {
                         click: () => !selected && this.act("select-tab", { target: `tab:${tab.id}` }),
                         dblclick: () => this.rename(tab),
                         keydown: (event) => event.key === "F2" && this.rename(tab),
                     },
-                    clean(tab.title, 40),
+                    clean(this.tabName(tab), 40),
                 );
-                const close = button("×", () => void this.closeTab(tab), { cls: "close", "aria-label": `Close ${clean(tab.title, 40)}` });
+                const close = button("×", () => void this.closeTab(tab), { cls: "close", "aria-label": `Close ${clean(this.tabName(tab), 40)}` });
                 return h("div", { cls: `tab${selected ? " selected" : ""}`, "data-id": tab.id }, {}, name, close);
             }),
             button("+", () => this.act("new-tab", {}), { cls: "add", "aria-label": "New tab", title: "New tab" }),
             allowed().length > 0 ? button("Allowed devices", () => this.showAllowed(), { title: "Devices that change this workspace without asking" }) : null,
-            h("span", { cls: "device" }, {}, this.device.state === "online" ? `${this.device.id}` : this.device.state),
+            this.device.state === "online"
+                ? button(deviceLabel(), () => void copyText(this.device.id).then((done) => done && this.app.note({ kind: "info", text: `Copied ${this.device.id}`, ms: 3000 })), { cls: "device", title: `Copy this device's id: ${this.device.id}` })
+                : h("span", { cls: "device" }, {}, this.device.state),
         );
         if (focused) {
             this.tabs.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"] button`)?.focus();
         }
     }
+
+    /** Returns a tab's title; for one without a title of its own, what its active pane shows, or else another one. */
+    private tabName(tab: Tab): string {
+        const panes = this.device.workspace.layout.panes.filter((pane) => pane.tabId === tab.id && pane.kind !== "picker");
+        const named = panes.find((pane) => pane.id === tab.activePaneId) ?? panes[0];
+        return tab.title === tab.id ? (this.contents.get(named?.id ?? tab.activePaneId)?.heading ?? "New tab") : tab.title;
+    }
+
+    /** Draws the tabs if their names have changed, unless one is being renamed. */
+    private nameTabs(): void {
+        const names = this.device.workspace.layout.tabs.map((tab) => this.tabName(tab)).join("\n");
+        if (names !== this.names && this.tabs.querySelector("input") === null) {
+            this.drawTabs();
+        }
+        this.names = names;
+    }
+
+    private names = "";
 
     private async closeTab(tab: Tab): Promise<void> {
         const boxes = new Map<string, Box>();
@@ -386,6 +401,7 @@ export class WorkspaceView {
         if (content === undefined) {
             content = new Content(this.app, pane, {
                 act: (command, args) => this.act(command, args),
+                named: () => this.nameTabs(),
                 wait: this.on.wait,
                 deviceId: this.device.id,
             });

@@ -64,12 +64,7 @@ impl Problem {
                 format!("expected {expected}, got {}", given.unwrap_or_else(|| "something else".into()))
             }
             What::Missing(_) => "required field is missing".into(),
-            What::Unknown { known: [], .. } => "no such field; none are accepted here".into(),
-            What::Unknown { name, known } => {
-                let perhaps =
-                    nearest(name, known).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"));
-                format!("no such field{perhaps}; valid fields: {}", known.join(", "))
-            }
+            What::Unknown { name, known } => unknown("field", name, known),
             What::Twice(_) => "duplicate field".into(),
             What::Other(message) => message.clone(),
         };
@@ -138,11 +133,27 @@ impl de::Error for Problem {
 /// How similar a field's name must be (Jaro-Winkler, of 1) to be suggested.
 const LIKE: f64 = 0.8;
 
+/// Says that a name is unknown, and which one was probably meant. `what`: a field, a parameter.
+pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    if known.is_empty() {
+        return format!("no such {what}; none are accepted here");
+    }
+    let perhaps = nearest(name, known).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"));
+    format!("no such {what}{perhaps}; valid {what}s: {}", known.join(", "))
+}
+
 /// Returns the field that was probably meant.
-fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
-    let likeness = |known: &'static str| (strsim::jaro_winkler(&name.to_lowercase(), known), known);
+fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let likeness = |known: &'k str| (strsim::jaro_winkler(&name.to_lowercase(), known), known);
     let alike = known.iter().map(|known| likeness(known)).filter(|(likeness, _)| *likeness >= LIKE);
-    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known)
+    let nearest = alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known);
+    nearest.or_else(|| known.iter().find(|known| is_short_for(name, known)).copied())
+}
+
+/// Returns whether a name leaves out letters of another one: `cmd` of `command`.
+fn is_short_for(name: &str, known: &str) -> bool {
+    let mut letters = known.chars();
+    name.len() > 2 && name.chars().next() == known.chars().next() && name.chars().all(|one| letters.any(|c| c == one))
 }
 
 /// Returns the plain words for a type that serde names.
@@ -178,13 +189,15 @@ mod tests {
 
     #[test]
     fn the_field_that_was_meant_is_named_if_there_is_one_like_it() {
-        let known = ["panes", "patterns", "timeout_ms", "since", "prompt"];
+        let known = ["panes", "patterns", "timeout_ms", "since", "prompt", "command"];
         for (name, meant) in [
             ("pane", Some("panes")),
             ("timeout", Some("timeout_ms")),
             ("timeoutMs", Some("timeout_ms")),
             ("Since", Some("since")),
             ("patern", Some("patterns")),
+            ("cmd", Some("command")),
+            ("dmc", None),
             ("colour", None),
             ("", None),
         ] {

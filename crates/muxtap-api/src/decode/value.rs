@@ -1,6 +1,6 @@
-//! The tree of a request, from which a type can be read repeatedly, until the wrong value is found.
+//! The tree of a request, from which a type is read.
 
-use std::{fmt, ops::Range};
+use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
@@ -20,6 +20,9 @@ pub(super) enum Value {
     Bool(bool),
     Number(Number),
     Text(String),
+    /// A text of JSON, as models write a list or a number: read as what it is if the type expects no
+    /// text.
+    Json(String, Box<Value>),
     /// A value of a query: read as a string, a number or a boolean, whichever the type expects.
     Word(String),
     List(Vec<Value>),
@@ -29,55 +32,36 @@ pub(super) enum Value {
 
 impl Value {
     /// Returns the value at a path, which begins at its end.
-    pub(super) fn at_mut(&mut self, path: &[Step]) -> Option<&mut Self> {
-        path.iter().rev().try_fold(self, |value, step| match (value, step) {
-            (Self::Object(fields), Step::Field(name)) => {
-                fields.iter_mut().find(|(known, _)| known == name).map(|(_, value)| value)
-            }
-            (Self::List(items), Step::Item(place)) => items.get_mut(*place),
-            _ => None,
-        })
-    }
-
     pub(super) fn at(&self, path: &[Step]) -> Option<&Self> {
         path.iter().rev().try_fold(self, |value, step| match (value, step) {
             (Self::Object(fields), Step::Field(name)) => {
                 fields.iter().find(|(known, _)| known == name).map(|(_, value)| value)
             }
             (Self::List(items), Step::Item(place)) => items.get(*place),
+            (Self::Json(_, within), step) => within.at(std::slice::from_ref(step)),
             _ => None,
         })
     }
 
-    /// Returns the number of its fields or items.
-    pub(super) fn len(&self) -> usize {
+    /// Reads texts of JSON as what they are, where the type expects no text.
+    pub(super) fn reading_json(self) -> Self {
         match self {
-            Self::Object(fields) => fields.len(),
-            Self::List(items) => items.len(),
-            _ => 0,
-        }
-    }
-
-    /// Returns the value without some of its fields or items.
-    pub(super) fn without(&self, places: Range<usize>) -> Self {
-        match self {
+            Self::Text(text) => match serde_json::from_str::<Self>(&text) {
+                Ok(Self::Null | Self::Text(_)) | Err(_) => Self::Text(text),
+                Ok(value) => Self::Json(text, Box::new(value.reading_json())),
+            },
+            Self::List(items) => Self::List(items.into_iter().map(Self::reading_json).collect()),
             Self::Object(fields) => {
-                let kept = fields.iter().enumerate().filter(|(place, _)| !places.contains(place));
-                Self::Object(kept.map(|(_, field)| field.clone()).collect())
+                Self::Object(fields.into_iter().map(|(name, value)| (name, value.reading_json())).collect())
             }
-            Self::List(items) => {
-                let kept = items.iter().enumerate().filter(|(place, _)| !places.contains(place));
-                Self::List(kept.map(|(_, item)| item.clone()).collect())
-            }
-            other => other.clone(),
+            other => other,
         }
     }
 
-    /// Returns the step to a field or an item.
-    pub(super) fn step(&self, place: usize) -> Option<Step> {
+    /// Returns the value that a text of JSON is.
+    fn within(&self) -> Option<&Self> {
         match self {
-            Self::Object(fields) => fields.get(place).map(|(name, _)| Step::Field(name.clone())),
-            Self::List(items) => (place < items.len()).then_some(Step::Item(place)),
+            Self::Json(_, value) => Some(value),
             _ => None,
         }
     }
@@ -88,7 +72,7 @@ impl Value {
             Self::Null => "null".into(),
             Self::Bool(value) => value.to_string(),
             Self::Number(number) => number.to_string(),
-            Self::Text(text) | Self::Word(text) => shortened(text),
+            Self::Text(text) | Self::Word(text) | Self::Json(text, _) => shortened(text),
             Self::List(_) => "a list".into(),
             Self::Object(_) => "an object".into(),
         }
@@ -99,7 +83,7 @@ impl Value {
             Self::Null => Unexpected::Unit,
             Self::Bool(value) => Unexpected::Bool(*value),
             Self::Number(_) => Unexpected::Other("a number"),
-            Self::Text(text) | Self::Word(text) => Unexpected::Str(text),
+            Self::Text(text) | Self::Word(text) | Self::Json(text, _) => Unexpected::Str(text),
             Self::List(_) => Unexpected::Seq,
             Self::Object(_) => Unexpected::Map,
         }
@@ -178,7 +162,10 @@ impl<'de> Deserialize<'de> for Value {
 macro_rules! numbers {
     ($($method:ident $visit:ident $number:ty;)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> std::result::Result<V::Value, Problem> {
-            let Value::Word(word) = self else { return self.deserialize_any(visitor) };
+            let Value::Word(word) = self else {
+                let is_number = |inner: &&Value| matches!(inner, Value::Number(_));
+                return self.within().filter(is_number).unwrap_or(self).deserialize_any(visitor);
+            };
             match word.parse::<$number>() {
                 Ok(number) => visitor.$visit(number),
                 Err(_) => Err(de::Error::invalid_value(self.unexpected(), &visitor)),
@@ -199,14 +186,17 @@ impl<'de> Deserializer<'de> for &'de Value {
                 (_, Some(number), _) => visitor.visit_i64(number),
                 (.., number) => visitor.visit_f64(number.unwrap_or_default()),
             },
-            Value::Text(text) | Value::Word(text) => visitor.visit_borrowed_str(text),
+            Value::Text(text) | Value::Word(text) | Value::Json(text, _) => visitor.visit_borrowed_str(text),
             Value::List(items) => visitor.visit_seq(Items(items.iter().enumerate())),
             Value::Object(fields) => visitor.visit_map(Fields { rest: fields.iter(), value: None }),
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> std::result::Result<V::Value, Problem> {
-        let Value::Word(word) = self else { return self.deserialize_any(visitor) };
+        let Value::Word(word) = self else {
+            let is_bool = |inner: &&Value| matches!(inner, Value::Bool(_));
+            return self.within().filter(is_bool).unwrap_or(self).deserialize_any(visitor);
+        };
         match word.parse() {
             Ok(value) => visitor.visit_bool(value),
             Err(_) => Err(de::Error::invalid_value(self.unexpected(), &visitor)),
@@ -249,10 +239,20 @@ impl<'de> Deserializer<'de> for &'de Value {
         _: &'static [&'static str],
         visitor: V,
     ) -> std::result::Result<V::Value, Problem> {
-        match self {
-            Value::Object(_) => self.deserialize_any(visitor),
+        match self.within().unwrap_or(self) {
+            object @ Value::Object(_) => object.deserialize_any(visitor),
             _ => Err(Problem::new(What::Wrong("an object".into()))),
         }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> std::result::Result<V::Value, Problem> {
+        let is_list = |inner: &&Value| matches!(inner, Value::List(_));
+        self.within().filter(is_list).unwrap_or(self).deserialize_any(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> std::result::Result<V::Value, Problem> {
+        let is_object = |inner: &&Value| matches!(inner, Value::Object(_));
+        self.within().filter(is_object).unwrap_or(self).deserialize_any(visitor)
     }
 
     /// Reads a word from a fixed set; all enums in requests are such sets.
@@ -263,13 +263,15 @@ impl<'de> Deserializer<'de> for &'de Value {
         visitor: V,
     ) -> std::result::Result<V::Value, Problem> {
         match self {
-            Value::Text(text) | Value::Word(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            Value::Text(text) | Value::Word(text) | Value::Json(text, _) => {
+                visitor.visit_enum(text.as_str().into_deserializer())
+            }
             _ => Err(Problem::new(What::Wrong(one_of(known)))),
         }
     }
 
     serde::forward_to_deserialize_any! {
-        i128 u128 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier ignored_any
+        i128 u128 char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 

@@ -11,10 +11,8 @@ use tokio_tungstenite::{
     tungstenite::{Message, protocol::WebSocketConfig},
 };
 
-use super::{
-    connect::{Address, Wire},
-    rest::Reaction,
-};
+use super::rest::Reaction;
+use muxtap_net::remote::{Address, Wire};
 
 /// The time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -59,8 +57,9 @@ impl Events {
             let mut limits = WebSocketConfig::default();
             limits.max_message_size = Some(MESSAGE_BYTES);
             limits.max_frame_size = Some(MESSAGE_BYTES);
-            let (mut socket, _) =
-                client_async_with_config(address.websocket(), wire, Some(limits)).await.map_err(io::Error::other)?;
+            let (mut socket, _) = client_async_with_config(address.websocket("/api/v4/websocket"), wire, Some(limits))
+                .await
+                .map_err(io::Error::other)?;
             let challenge = json!({ "seq": 1, "action": "authentication_challenge", "data": { "token": token } });
             socket.send(Message::text(challenge.to_string())).await.map_err(io::Error::other)?;
             Ok::<_, io::Error>(socket)

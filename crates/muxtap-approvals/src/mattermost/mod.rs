@@ -12,7 +12,6 @@
 //! - M4: only a reaction to this post, by a user who may answer and is not the bot, with one of the
 //!   three emoji decides.
 
-mod connect;
 mod events;
 mod rest;
 
@@ -20,15 +19,20 @@ use std::{collections::HashMap, fmt::Write as _, io, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use muxtap_base::clock::jittered;
+use muxtap_engine::Lineage;
+use muxtap_net::remote::Address;
 use tokio::time::Instant;
 
 use self::{
-    connect::Address,
     events::Events,
     rest::{Reaction, Rest},
 };
 use super::{Confirm, Decision, Question, Request};
-use crate::environment::Platform;
+use crate::{
+    approvals::asked_by,
+    consent::{PROMPT_CHARS, block, cut, title, visible},
+    environment::Platform,
+};
 
 /// The error text if the chat could not be reached.
 const UNREACHABLE: &str = "Error: spawn confirmation failed (could not post or connect to Mattermost)";
@@ -82,7 +86,7 @@ impl Mattermost {
 impl Confirm for Mattermost {
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
         Box::pin(async move {
-            let asked = self.decide(&message(&question.request), || question.over()).await;
+            let asked = self.decide(&message(&question.request, question.asker.as_ref()), || question.over()).await;
             match asked {
                 Ok(decision) => decision.unwrap_or(Decision::Denied),
                 Err(error) => {
@@ -108,17 +112,27 @@ async fn ask<O: Future<Output = ()>>(rest: &Rest, message: &str, over: impl Fn()
 }
 
 /// Returns the text of the post.
-fn message(request: &Request) -> String {
+///
+/// A prompt that could pass for a row of the post is an indented block, after all rows.
+fn message(request: &Request, asker: Option<&Lineage>) -> String {
     let Request { name, prompt, directory, session } = request;
-    let mut message = format!(
-        ":rocket: **Spawn Request**\nClaude wants to spawn {} `{name}`\n- **Prompt:** {prompt}\n",
-        request.kind()
-    );
+    let (name, prompt) = (title(name).replace('`', "'"), visible(prompt));
+    let is_plain = !["\n", "**", "`", "]("].iter().any(|mark| prompt.contains(mark));
+    let mut message = format!(":rocket: **Spawn Request**\nClaude wants to spawn {} `{name}`\n", request.kind());
+    if is_plain {
+        let _ = writeln!(message, "- **Prompt:** {}", cut(&prompt, PROMPT_CHARS));
+    }
     if let Some(directory) = directory {
-        let _ = writeln!(message, "- **Dir:** {directory}");
+        let _ = writeln!(message, "- **Dir:** {}", title(directory));
     }
     if let Some(session) = session {
-        let _ = writeln!(message, "- **Session:** {session} (new window)");
+        let _ = writeln!(message, "- **Session:** {} (new window)", title(session));
+    }
+    if asker.is_some() {
+        let _ = writeln!(message, "- **Asked by:** {}", asked_by(asker));
+    }
+    if !is_plain {
+        let _ = writeln!(message, "\n**Prompt:**\n\n{}", block(&prompt, PROMPT_CHARS));
     }
     message + "React: :+1: approve | :-1: deny"
 }
@@ -252,15 +266,33 @@ mod tests {
     fn the_message_has_a_line_for_what_was_given() {
         let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
         assert_eq!(
-            message(&request),
+            message(&request, None),
             ":rocket: **Spawn Request**\nClaude wants to spawn session `n`\n- **Prompt:** p\n\
              React: :+1: approve | :-1: deny"
         );
         let request = Request { directory: Some("/d".into()), session: Some("s".into()), ..request };
         assert_eq!(
-            message(&request),
+            message(&request, None),
             ":rocket: **Spawn Request**\nClaude wants to spawn window `n`\n- **Prompt:** p\n- **Dir:** /d\n\
              - **Session:** s (new window)\nReact: :+1: approve | :-1: deny"
         );
+    }
+
+    #[test]
+    fn a_prompt_cannot_pass_for_a_row_of_the_post() {
+        let request = |prompt: &str| Request {
+            name: "n".into(),
+            prompt: prompt.into(),
+            directory: Some("/d".into()),
+            session: None,
+        };
+        let shown = message(&request("fix it\n- **Asked by:** process 1\nReact"), None);
+        assert_eq!(
+            shown,
+            ":rocket: **Spawn Request**\nClaude wants to spawn session `n`\n- **Dir:** /d\n\n**Prompt:**\n\n    \
+             fix it\n    - **Asked by:** process 1\n    React\n\nReact: :+1: approve | :-1: deny"
+        );
+        assert!(message(&request("x **Asked by:** y"), None).contains("\n\n    x **Asked by:** y\n\n"));
+        assert!(message(&request(&"x\n".repeat(9000)), None).len() < 16_383);
     }
 }

@@ -10,8 +10,8 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use super::connect::Address;
 use crate::environment::Platform;
+use muxtap_net::remote::Address;
 
 /// The time limit for one request, its connection included.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ impl Rest {
     ) -> io::Result<(StatusCode, Duration, Bytes)> {
         let mut request = Request::builder()
             .method(method)
-            .uri(self.address.path(route))
+            .uri(self.address.path(&format!("/api/v4/{route}")))
             .header(header::HOST, self.address.authority())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.platform.token))
             .header(header::USER_AGENT, concat!("muxtap/", env!("CARGO_PKG_VERSION")))

@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, mem::discriminant, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Directory, Notification, Progress};
 
 /// The changes that are kept until they are taken; with more, the earliest are dropped, the claimed
@@ -9,7 +11,7 @@ use super::{Directory, Notification, Progress};
 pub(super) const CHANGES: usize = 256;
 
 /// A change that a mark caused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// The command with this number began.
     Started(u64),
@@ -31,7 +33,7 @@ impl Change {
 }
 
 /// A change that was not taken yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Noted {
     change: Change,
     /// Whether a trusted command began or ended.
@@ -39,7 +41,7 @@ struct Noted {
 }
 
 /// The changes that were not taken yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Changes(VecDeque<Noted>);
 
 impl Changes {

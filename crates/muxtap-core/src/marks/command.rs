@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Directory, Line};
 
 /// The commands of a pane that are kept; with more, the earliest that ended are dropped (K6), the
@@ -12,7 +14,7 @@ pub const COMMANDS: usize = 1000;
 pub const COMMAND_TEXT_BYTES: usize = 1 << 20;
 
 /// A command that ran, or runs, in a pane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The number in its pane, from 1.
     pub number: u64,
@@ -59,7 +61,7 @@ impl Command {
 }
 
 /// The range of a command's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The offset of the first byte.
     pub start: u64,
@@ -70,7 +72,7 @@ pub struct Output {
 }
 
 /// How a command's end became known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// Its shell reported the end.
     Reported,
@@ -84,7 +86,7 @@ pub enum End {
 }
 
 /// The sizes of commands that are kept. What is claimed counts apart: it displaces nothing trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
     trusted_commands: usize,
     /// The bytes of the lines and signals of trusted commands.
@@ -125,7 +127,7 @@ impl Held {
 
 /// The commands that are kept, the earliest first. Those that ended are dropped with time, the claimed
 /// ones first (K3, K6).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptCommands {
     commands: VecDeque<Command>,
     last_number: u64,

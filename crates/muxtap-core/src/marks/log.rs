@@ -8,11 +8,17 @@
 //! Several integrations may mark the same command. Marks without a byte between them belong to one
 //! *run*: two begins in one run are one command.
 
+mod level;
+
 use std::{ops::Range, sync::Arc, time::Duration};
 
+use level::{At, Ended, Level, Running, Sources};
+
+use serde::{Deserialize, Serialize};
+
 use super::{
-    Change, Command, ContextEnd, ContextKind, ContextStart, Directory, End, Family, Line, LineSource, Output,
-    ShellMark, Sign, Step,
+    Change, Command, ContextEnd, ContextKind, ContextStart, Directory, End, Line, LineSource, Output, ShellMark, Sign,
+    Step,
     changes::{CHANGES, Changes},
     command::KeptCommands,
     notification::Joiner,
@@ -36,7 +42,7 @@ pub struct Moment {
 }
 
 /// The marks of shells that were seen in a pane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Seen {
     /// None.
     #[default]
@@ -47,80 +53,19 @@ pub enum Seen {
     Trusted,
 }
 
-/// The kinds of marks that may begin and end a command, as a set of bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sources(u8);
-
-impl Sources {
-    const CONTEXT: Self = Self(8);
-
-    fn of(family: Family, is_trusted: bool) -> Self {
-        Self(match (family, is_trusted) {
-            (_, true) => 1,
-            (Family::Osc133, false) => 2,
-            (Family::Osc633, false) => 4,
-        })
-    }
-
-    fn contains(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    fn add(&mut self, other: Self) {
-        self.0 |= other.0;
-    }
-}
-
-/// A shell, or another context in which shells run.
-#[derive(Clone, Debug, Default)]
-struct Level {
-    is_trusted: bool,
-    /// The shell's id in OSC 133.
-    aid: Option<String>,
-    /// The id of the context in OSC 3008.
-    context: Option<String>,
-    /// The offset at which the command line begins.
-    input: Option<u64>,
-    /// The command line that was reported before the command (OSC 633 `E`).
-    line: Option<Arc<Line>>,
-    running: Option<Running>,
-}
-
-/// The command that a level runs.
-#[derive(Clone, Debug)]
-struct Running {
-    number: u64,
-    /// The kinds of marks that began it.
-    sources: Sources,
-    /// The run of marks in which it began.
-    run: u64,
-    /// The id of the command in OSC 3008.
-    context: Option<String>,
-    /// The run and the offset of a claimed end of this trusted command. It counts only as the place
-    /// where the output ended, and only if a trusted end follows without a byte between.
-    claimed_end: Option<(u64, u64)>,
-}
-
-/// The last command that ended, for ends of other integrations.
-#[derive(Clone, Copy, Debug)]
-struct Ended {
-    number: u64,
-    sources: Sources,
-    run: u64,
-}
-
-/// The place and time of a mark, and whether it is trusted.
-#[derive(Clone, Copy)]
-struct At {
-    start: u64,
-    end: u64,
-    now: Moment,
-    is_trusted: bool,
-    source: Sources,
+/// The command line of a shell that waits for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenLine<'a> {
+    /// The offset at which it begins.
+    pub start: u64,
+    /// Whether a trusted shell reported it.
+    pub is_trusted: bool,
+    /// The kind of shell, if muxtap's integration reported it: `bash`, `zsh`, `fish` or `sh`.
+    pub shell: Option<&'a str>,
 }
 
 /// The commands of one pane. Its memory is bounded (K6).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CommandLog {
     commands: KeptCommands,
     levels: Vec<Level>,
@@ -230,6 +175,24 @@ impl CommandLog {
             Some((number, command.typed.clone()?))
         };
         numbers.into_iter().filter_map(wanted).collect()
+    }
+
+    /// Returns the command line of the innermost shell, if that shell waits for one.
+    pub fn open_line(&self) -> Option<OpenLine<'_>> {
+        let innermost = self.levels.last().filter(|level| level.running.is_none())?;
+        Some(OpenLine { start: innermost.input?, is_trusted: innermost.is_trusted, shell: innermost.shell.as_deref() })
+    }
+
+    /// Sets the line of the command that began between `typed` and `output`: a program made the shell
+    /// read it from elsewhere. Its output begins at `output`.
+    pub fn set_given_line(&mut self, typed: u64, output: u64, line: &str) {
+        let began = |command: &&Command| (typed..=output).contains(&command.output.start);
+        let Some(number) = self.commands.iter().rev().find(began).map(|command| command.number) else { return };
+        let line = Line::of(line.as_bytes(), LineSource::Shell, false).map(Arc::new);
+        self.commands.change(number, |command| {
+            (command.line, command.typed) = (line, None);
+            command.output.start = output.min(command.output.end.unwrap_or(output));
+        });
     }
 
     /// Sets the line of a claimed command, as the screen showed it, unless the shell reported it.
@@ -397,7 +360,7 @@ impl CommandLog {
                 };
                 self.pop_above(index, at);
                 if let Some(level) = self.levels.get_mut(index) {
-                    level.input = Some(at.end);
+                    (level.input, level.shell) = (Some(at.end), mark.shell);
                 }
                 self.name_top(aid);
             }

@@ -14,12 +14,14 @@ mod log;
 mod notification;
 mod shell;
 
+use serde::{Deserialize, Serialize};
+
 use crate::stream::text::Mark;
 
 pub use changes::Change;
 pub use command::{COMMAND_TEXT_BYTES, COMMANDS, Command, End, Output};
 pub use context::{ContextEnd, ContextKind, ContextStart};
-pub use log::{CommandLog, LEVELS, Moment, Seen};
+pub use log::{CommandLog, LEVELS, Moment, OpenLine, Seen};
 pub use notification::{Notification, NotificationPart, NotificationPiece};
 pub use shell::{Family, ShellMark, Step};
 
@@ -69,7 +71,7 @@ impl Sign {
 }
 
 /// A command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// The text; several lines are separated by `\n`.
     pub text: String,
@@ -80,7 +82,7 @@ pub struct Line {
 }
 
 /// The source of a command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LineSource {
     /// The shell reported the line.
     Shell,
@@ -105,7 +107,7 @@ impl Line {
 }
 
 /// A directory, as a program reported it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directory {
     /// The path.
     pub path: String,
@@ -133,7 +135,7 @@ impl Directory {
 }
 
 /// The progress of a program (OSC 9;4, from `ConEmu`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The state.
     pub state: ProgressState,
@@ -142,7 +144,7 @@ pub struct Progress {
 }
 
 /// The state of a program's progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProgressState {
     /// No progress is shown any more.
     Ended,

@@ -1,6 +1,8 @@
 //! Notifications: OSC 9 (iTerm2), OSC 777 (urxvt), OSC 99 (kitty), and joining those that come in
 //! parts.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     NAME_BYTES, NOTIFICATION_BYTES,
     decode::{base64, clean, name, split},
@@ -10,7 +12,7 @@ use super::{
 const OPEN: usize = 4;
 
 /// A notification. Neither text is longer than [`NOTIFICATION_BYTES`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notification {
     /// The title; may be empty.
     pub title: String,
@@ -82,7 +84,7 @@ impl NotificationPart {
 }
 
 /// Joins the parts of notifications.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Joiner(Vec<(Option<String>, Notification)>);
 
 impl Joiner {

@@ -17,6 +17,8 @@ pub struct ShellMark {
     pub aid: Option<String>,
     /// The nonce (`muxtap=`) that muxtap's own integration prints.
     pub nonce: Option<String>,
+    /// The kind of shell (`shell=`), which muxtap's own integration prints with `B`.
+    pub shell: Option<String>,
 }
 
 /// A family of sequences for a shell's steps.
@@ -65,7 +67,7 @@ pub enum Step {
 /// Parses an OSC 133 without `133;`. `is_cut`: the end is missing.
 pub(super) fn parse_133(payload: &[u8], is_cut: bool) -> Option<ShellMark> {
     let (letter, rest) = split(payload, b';');
-    let mut mark = ShellMark { family: Family::Osc133, step: Step::Prompt, aid: None, nonce: None };
+    let mut mark = ShellMark { family: Family::Osc133, step: Step::Prompt, aid: None, nonce: None, shell: None };
     let mut rest = rest.unwrap_or_default();
     let mut status = None;
     if letter == b"D" {
@@ -93,6 +95,7 @@ pub(super) fn parse_133(payload: &[u8], is_cut: bool) -> Option<ShellMark> {
             b"cmdline_url" => line = Line::reported(&percent(value), breaks_off).or(line),
             _ if breaks_off => {}
             b"aid" => mark.aid = name(value, NAME_BYTES),
+            b"shell" => mark.shell = name(value, NAME_BYTES),
             b"muxtap" => mark.nonce = name(value, NAME_BYTES),
             b"k" => is_part = matches!(value, b"c" | b"s" | b"r"),
             _ => {}
@@ -128,5 +131,5 @@ pub(super) fn parse_633(payload: &[u8], is_cut: bool) -> Option<Sign> {
         }
         _ => return None,
     };
-    Some(Sign::Shell(ShellMark { family: Family::Osc633, step, aid: None, nonce: None }))
+    Some(Sign::Shell(ShellMark { family: Family::Osc633, step, aid: None, nonce: None, shell: None }))
 }

@@ -207,6 +207,22 @@ impl ControlCodec {
         }
     }
 
+    /// Makes a codec that continues a connection over a pipe at the beginning of a line.
+    pub fn continued(key: FrameKey) -> Self {
+        Self { line_end: LineEnd::Plain, ..Self::new(key) }
+    }
+
+    /// Returns whether it holds nothing: another codec ([`ControlCodec::continued`]) may continue with
+    /// the bytes that are left in the buffer.
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.line_end, LineEnd::Plain)
+            && self.block.is_none()
+            && self.part.is_none()
+            && self.open.is_none()
+            && self.failed.is_none()
+            && self.due.is_empty()
+    }
+
     /// Removes the next complete event from the front of `src` and returns it; `None` if `src`
     /// holds no complete event. Call it again until it returns `None`.
     pub fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {

@@ -1,5 +1,7 @@
 //! One cell in eight bytes: its content, style and width.
 
+use serde::{Deserialize, Serialize};
+
 use super::style::{LONG_STYLE, StyleId, UNTOLD_STYLE};
 
 /// The maximum number of bytes of a cluster, in any version: a character and those combined with
@@ -9,7 +11,7 @@ pub(super) const CLUSTER_BYTES: usize = 32;
 /// A cell: its content in the lower half, its look in the upper one (flags and width in that half's
 /// low byte, the style's number in the rest). It is a single number, because most questions about
 /// many cells can then be answered for several at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cell(u64);
 
 const PADDING: u32 = 1;
@@ -188,7 +190,7 @@ impl Cell {
 }
 
 /// A character and those combined with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cluster {
     bytes: [u8; CLUSTER_BYTES],
     length: u8,
@@ -208,7 +210,7 @@ impl Cluster {
 }
 
 /// The clusters to which cells refer; swept like styles.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Clusters {
     list: Vec<Cluster>,
     free: Vec<u32>,

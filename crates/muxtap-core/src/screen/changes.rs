@@ -1,7 +1,9 @@
 //! The changes of a screen since the last read.
 
+use serde::{Deserialize, Serialize};
+
 /// The changes of a screen since they were last taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that can change")]
 pub struct Changes {
     all: bool,

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     cell::{Cell, Clusters, Glyph},
     changes::Changes,
@@ -16,7 +18,7 @@ use super::{
 };
 
 /// The lines of a screen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that is kept or not known")]
 pub(super) struct Grid {
     pub(super) columns: u32,

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::packed::{Packed, UNSURE_WRAP, WRAPPED};
 
 /// The number of lines in a block. Blocks are freed whole: a trimmed history holds at most one
@@ -10,8 +12,9 @@ const BLOCK_LINES: usize = 128;
 /// The divisor for the spare capacity of a full block: at most a fourth of its length.
 const SLACK: usize = 4;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Block {
+    #[serde(with = "crate::stored::bytes")]
     bytes: Vec<u8>,
     /// The start of each line.
     starts: Vec<u32>,
@@ -26,11 +29,12 @@ impl Block {
 }
 
 /// The lines from the oldest to the newest.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct History {
     blocks: VecDeque<Block>,
     /// A dropped block's memory, for the next one. Where many panes print, blocks that grow by
     /// doubling and are then shrunk leave holes in the heap into which no new block fits.
+    #[serde(skip)]
     spare: Block,
     /// The number of lines of the first block that were dropped.
     dropped: usize,

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// The maximum number of addresses; the oldest are dropped first. tmux keeps 5,000 for all panes
 /// together.
 const MOST: usize = 4096;
@@ -12,13 +14,33 @@ const BYTES: usize = 1 << 20;
 const ADDRESS_BYTES: usize = 2048;
 
 /// The addresses to which styles refer by number, each once. Numbers increase and are never reused.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "StoredLinks", into = "StoredLinks")]
 pub(super) struct Links {
     list: VecDeque<Arc<str>>,
     numbers: HashMap<Arc<str>, u32>,
     /// The number of addresses that were dropped.
     dropped: u32,
     bytes: usize,
+}
+
+/// The stored form of [`Links`]: the addresses, and the number of those that were dropped.
+#[derive(Serialize, Deserialize)]
+struct StoredLinks(u32, Vec<Arc<str>>);
+
+impl From<Links> for StoredLinks {
+    fn from(links: Links) -> Self {
+        Self(links.dropped, links.list.into())
+    }
+}
+
+impl From<StoredLinks> for Links {
+    fn from(StoredLinks(dropped, list): StoredLinks) -> Self {
+        let numbered = list.iter().zip(1_u32..);
+        let numbers = numbered.map(|(address, at)| (address.clone(), dropped.saturating_add(at))).collect();
+        let bytes = list.iter().map(|address| address.len()).sum();
+        Self { list: list.into(), numbers, dropped, bytes }
+    }
 }
 
 impl Links {

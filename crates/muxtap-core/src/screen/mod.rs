@@ -19,6 +19,7 @@ mod modes;
 mod packed;
 mod params;
 mod parser;
+mod redrawn;
 mod repaint;
 mod resize;
 mod row;
@@ -34,9 +35,12 @@ mod write;
 pub use capture::{CaptureOptions, Line};
 pub use changes::Changes;
 pub use modes::{KeptModes, Modes, Mouse};
+pub use redrawn::redrawn;
 pub use rules::{Proof, Rules};
 pub use runs::{RowRuns, Run, RunKind};
 pub use seed::Seed;
+
+use serde::{Deserialize, Serialize};
 
 pub(crate) use params::{NO_NUMBERS, read as read_params};
 pub(crate) use terminal::Terminal;
@@ -44,7 +48,7 @@ pub(crate) use terminal::Terminal;
 use parser::Parser;
 
 /// The size of a screen: at least one column and one row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// The number of characters in a row.
     pub columns: u16,
@@ -53,7 +57,7 @@ pub struct Size {
 }
 
 /// tmux's options that affect the grid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one option")]
 pub struct Settings {
     /// `history-limit` at the pane's creation: lines; 0 keeps none.
@@ -100,7 +104,7 @@ pub struct Cursor {
 }
 
 /// A reason for which the model cannot follow the screen exactly from here on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trouble {
     /// The program began an OSC, DCS or the like and did not end it; tmux gives up on it after five
     /// seconds, and treats the bytes after it as text. This reason ends with the string, or with
@@ -128,7 +132,7 @@ pub enum Trouble {
 }
 
 /// A model of a pane's grid in tmux.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Screen {
     parser: Parser,
     terminal: Terminal,

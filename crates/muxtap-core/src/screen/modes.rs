@@ -1,7 +1,9 @@
 //! The modes that a program set in its terminal: mouse, keys, paste, focus, cursor.
 
+use serde::{Deserialize, Serialize};
+
 /// The mouse reports that a program requested.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mouse {
     /// No reports.
     #[default]
@@ -53,7 +55,7 @@ pub struct Modes {
 }
 
 /// The part of [`Modes`] that does not affect the grid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one mode of the terminal")]
 pub(super) struct InputModes {
     pub(super) mouse: Mouse,
@@ -88,7 +90,7 @@ impl InputModes {
 
 /// The shape of the cursor. tmux keeps the blinking as a mode, which RIS resets, and the rest apart
 /// from the modes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Shape {
     #[default]
     Default,

@@ -1,5 +1,7 @@
 //! The parameters of a control sequence, split by tmux's rules.
 
+use serde::{Deserialize, Serialize};
+
 /// The maximum number of bytes of parameters; a sequence with more is dropped.
 const BYTES: usize = 63;
 /// The number of parameters from which a sequence is dropped.
@@ -17,9 +19,10 @@ pub(super) enum Param<'a> {
 }
 
 /// The bytes of a sequence so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct RawParams {
     bytes: [u8; 32],
+    #[serde(with = "crate::stored::bytes")]
     more: Vec<u8>,
     length: usize,
     intermediates: [u8; INTERMEDIATES],

@@ -1,5 +1,7 @@
 //! The parser: the states in which tmux reads a pane's output, and the effects of the bytes.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Trouble,
     params::{self, NO_NUMBERS, ParamBuffer, RawParams},
@@ -10,7 +12,7 @@ use super::{
 /// The maximum number of bytes of an OSC, APC, DCS or name; a longer one has no effect.
 const STRING_LIMIT: usize = 1 << 20;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     #[default]
     Ground,
@@ -35,11 +37,12 @@ enum State {
 }
 
 /// Parses bytes and applies them to a [`Terminal`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Parser {
     state: State,
     collected: RawParams,
     /// The text of an OSC or APC.
+    #[serde(with = "crate::stored::bytes")]
     string: Vec<u8>,
     /// Whether the DCS began like a sixel image.
     image: bool,

@@ -1,11 +1,13 @@
 //! A line of the grid: its touched cells, the number of used ones, and whether it continues in the
 //! next line.
 
+use serde::{Deserialize, Serialize};
+
 use super::{cell::Cell, rules::Rules, style::Styles};
 
 /// A line. Cells after the end of `cells` were never touched; `used` counts up to the last one that
 /// was written or moved.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is one thing that tmux knows of a line, or a seed does not tell"
@@ -35,7 +37,7 @@ pub(super) struct Row {
 
 /// A run of ASCII that is being printed, and the line's size before it. tmux makes cells exist for
 /// the part of a run that it has read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// The column at which the run began.
     start: u32,

@@ -1,10 +1,12 @@
 //! The differences between tmux versions, as named rules. No other code of this module depends on a
 //! version.
 
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::version::Version;
 
 /// The evidence that a version's screens are followed exactly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proof {
     /// The differential suite found no difference.
     Compared,
@@ -16,7 +18,7 @@ pub enum Proof {
 }
 
 /// The behavior of the running tmux where versions differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one difference with a name")]
 pub struct Rules {
     proof: Proof,

@@ -204,6 +204,13 @@ impl Screen {
         self.terminal.grid.history.first()
     }
 
+    /// Returns the number of the line with the cursor, as [`Screen::history_start`] counts lines;
+    /// `None` on the alternate screen.
+    pub fn cursor_line(&self) -> Option<u64> {
+        let line = self.history_start() + u64::from(self.history_size()) + u64::from(self.cursor().row);
+        (!self.alternate()).then_some(line)
+    }
+
     /// Returns the address of a link by the number in a style; `None` if it is no longer known.
     pub fn link(&self, number: u32) -> Option<&str> {
         self.terminal.links.get(number)

@@ -5,9 +5,11 @@ use std::{
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
+use serde::{Deserialize, Serialize};
+
 /// A color in tmux's numbering: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and RGB
 /// with flags of their own, which keeps `31` and `38;5;1` apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Colour(pub u32);
 
 impl Colour {
@@ -84,7 +86,7 @@ pub mod attribute {
 }
 
 /// The style of a cell: colors and attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Style {
     /// Bits of [`attribute`].
     pub attributes: u16,
@@ -199,12 +201,46 @@ pub(super) fn place(id: StyleId) -> usize {
 
 /// The styles to which cells refer. Numbers stay the same until a sweep frees those that no cell
 /// uses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "StoredStyles", into = "StoredStyles")]
 pub struct Styles {
     list: Vec<Style>,
     numbers: HashMap<Style, StyleId, BuildHasherDefault<WordHasher>>,
     free: Vec<StyleId>,
     sweep_at: usize,
+}
+
+/// The stored form of [`Styles`]: without the index.
+#[derive(Serialize, Deserialize)]
+struct StoredStyles {
+    list: Vec<Style>,
+    free: Vec<StyleId>,
+    sweep_at: usize,
+}
+
+impl From<Styles> for StoredStyles {
+    fn from(Styles { list, free, sweep_at, .. }: Styles) -> Self {
+        Self { list, free, sweep_at }
+    }
+}
+
+impl From<StoredStyles> for Styles {
+    fn from(StoredStyles { list, free, sweep_at }: StoredStyles) -> Self {
+        let mut is_free = vec![false; list.len()];
+        for id in &free {
+            if let Some(is_free) = is_free.get_mut(*id as usize) {
+                *is_free = true;
+            }
+        }
+        let used = list.iter().enumerate().zip(is_free).filter(|(_, is_free)| !is_free);
+        let numbers = used.map(|((at, style), _)| (*style, numbered(at as StyleId, *style))).collect();
+        Self { list, numbers, free, sweep_at }
+    }
+}
+
+/// Returns the number of a style at this place of the list.
+fn numbered(at: StyleId, style: Style) -> StyleId {
+    if style.is_long() && at != UNTOLD_STYLE { at | LONG_STYLE } else { at }
 }
 
 impl Default for Styles {
@@ -246,7 +282,7 @@ impl Styles {
         } else {
             return 0;
         };
-        let id = if style.is_long() { at | LONG_STYLE } else { at };
+        let id = numbered(at, style);
         self.numbers.insert(style, id);
         id
     }

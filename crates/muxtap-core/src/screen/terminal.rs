@@ -2,6 +2,8 @@
 
 use std::hash::{Hash as _, Hasher as _};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Settings, Size, Trouble,
     cell::{Cell, Clusters},
@@ -15,7 +17,7 @@ use super::{
 };
 
 /// The pen: the style of the next character, and the character sets.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Pen {
     pub(super) style: Style,
     /// The style if all the state that the seed omitted were different: parts that the program has
@@ -53,7 +55,7 @@ impl Pen {
 }
 
 /// The character sets: whether each is line drawing, and which of them is in use.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that tmux keeps apart")]
 pub(super) struct Sets {
     pub(super) g0: bool,
@@ -128,7 +130,7 @@ impl Sets {
 }
 
 /// The state that DECSC saves.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct SavedCursor {
     pub(super) pen: Pen,
     pub(super) x: u32,
@@ -139,7 +141,7 @@ pub(super) struct SavedCursor {
 }
 
 /// The main screen while the alternate screen is shown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SavedScreen {
     pub(super) rows: Vec<Row>,
     pub(super) columns: u32,
@@ -149,7 +151,7 @@ pub(super) struct SavedScreen {
 }
 
 /// The modes that matter to the grid or to a reader.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one mode of the terminal")]
 pub(super) struct Modes {
     pub(super) wrap: bool,
@@ -171,7 +173,7 @@ impl Default for Modes {
 pub(super) const UNTOLD_LAST: char = char::MAX;
 
 /// A terminal as tmux emulates it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Terminal {
     pub(super) rules: Rules,
     pub(super) settings: Settings,

@@ -1,5 +1,7 @@
 //! The decoder for a character whose bytes arrive one by one, with tmux's rules.
 
+use serde::{Deserialize, Serialize};
+
 /// The result of a completed sequence of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
@@ -12,7 +14,7 @@ pub(super) enum Decoded {
 }
 
 /// The bytes of the character so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Utf8 {
     bytes: [u8; 4],
     have: u8,

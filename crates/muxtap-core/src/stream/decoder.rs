@@ -3,6 +3,8 @@
 //! The grammar is that of tmux's `input.c` (ECMA-48 with tmux's own exceptions): muxtap reads the
 //! same text that tmux draws.
 
+use serde::{Deserialize, Serialize};
+
 use super::text::{Control, Mark, TextSink};
 
 /// The bytes of an OSC or title that are kept. Of a longer OSC only the beginning is reported, as
@@ -15,7 +17,7 @@ const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 const C1_LEAD: u8 = 0xc2;
 
 /// The decoder's place in tmux's own parser (`input.c`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Phase {
     #[default]
     Ground,
@@ -41,7 +43,7 @@ enum Phase {
 }
 
 /// What a decoder knows of an open payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Known {
     /// All of it so far.
     #[default]
@@ -78,7 +80,7 @@ impl Phase {
 
 /// A [`TextDecoder`]'s state without the collected payload: 32 bytes from which another decoder can
 /// continue at this place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecoderState {
     /// The offset at which the open sequence or character began.
     start: u64,
@@ -128,9 +130,10 @@ impl DecoderState {
 ///
 /// The decoder has no clock: it skips a string that never ends until [`TextDecoder::give_up`] is
 /// called.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TextDecoder {
     state: DecoderState,
+    #[serde(with = "crate::stored::bytes")]
     payload: Vec<u8>,
 }
 

@@ -25,6 +25,8 @@ use line::Line;
 use place::Shown;
 use typed::{Expected, LINES, Typed, typed_lines};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     render::RestingLine,
     text::{Control, TextSink},
@@ -53,7 +55,7 @@ pub enum Verdict {
 /// Feed this [`TextSink`] with all of the pane's output while it is not
 /// [idle](EchoFilter::is_idle). It expects the echoes of the last 16 inputs, at most 256 lines, and
 /// remembers the last 256 echoes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct EchoFilter {
     expected: VecDeque<Expected>,
     regions: VecDeque<Region>,
@@ -68,6 +70,7 @@ pub struct EchoFilter {
     command_line: Option<u64>,
     /// The expected text on the line that is being printed; empty until a match is judged. Cached,
     /// since a line can have thousands of matches.
+    #[serde(skip)]
     judged: OnceCell<Judged>,
 }
 
@@ -81,7 +84,7 @@ struct Judged {
 
 /// An echo: the raw offsets of the start of its line, of its own first byte, and of its end,
 /// including its line end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Region {
     start: u64,
     typed: u64,

@@ -3,6 +3,7 @@
 //! This module is pure like [`crate::protocol`]: it has no sockets and no clocks; where time
 //! matters, it is an argument.
 
+pub mod colors;
 pub mod decoder;
 pub mod echo;
 pub mod join;

@@ -434,6 +434,19 @@ impl TextSink for TextHead {
     }
 }
 
+/// Returns the last characters of a text, at most `most`, and the number of characters before them:
+/// whole lines, unless one is longer than that.
+pub fn text_end(text: &str, most: usize) -> (&str, usize) {
+    let count = text.chars().count();
+    if count <= most {
+        return (text, 0);
+    }
+    let at = text.char_indices().nth(count - most).map_or(text.len(), |(at, _)| at);
+    let end = text.get(at..).unwrap_or_default();
+    let end = end.split_once('\n').filter(|(_, whole)| !whole.is_empty()).map_or(end, |(_, whole)| whole);
+    (end, count - end.chars().count())
+}
+
 /// Returns the number of characters of valid UTF-8.
 fn char_count(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte & 0xC0 != 0x80).count()

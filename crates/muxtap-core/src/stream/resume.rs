@@ -166,7 +166,6 @@ mod tests {
             places in proptest::collection::vec((0_u64..3, any::<u32>(), any::<u64>(), any::<bool>()), 0..9),
             point in (any::<bool>(), any::<u64>(), any::<u64>(), any::<u64>()),
             at in any::<prop::sample::Index>(),
-            byte in "[0-9a-z._]",
         ) {
             let mut places: Vec<_> =
                 places.into_iter().map(|(server, pane, offset, ended)| place(server, pane, offset, ended)).collect();
@@ -177,9 +176,14 @@ mod tests {
             let text = resume.to_string();
             prop_assert_eq!(&text.parse::<Resume>().unwrap(), &resume);
             let at = at.index(text.len());
-            let mut changed = text.clone();
-            changed.replace_range(at..=at, &byte);
-            prop_assert!(changed == text || changed.parse::<Resume>().is_err());
+            let changed = ('0'..='9').chain('a'..='z').chain(['.', '_']).map(|byte| {
+                let mut changed = text.clone();
+                changed.replace_range(at..=at, byte.encode_utf8(&mut [0; 4]));
+                changed
+            });
+            // The check has three digits: one word of 46,656 has it by chance.
+            let taken = changed.filter(|changed| *changed != text && changed.parse::<Resume>().is_ok()).count();
+            prop_assert!(taken <= 2, "{taken} changed words of {text}");
         }
     }
 }

@@ -4,7 +4,9 @@
 //! segment stores the decoder's state at its start, which lets text be read again from any retained
 //! offset.
 
-use std::collections::VecDeque;
+use std::{borrow::Cow, collections::VecDeque};
+
+use serde::{Deserialize, Serialize};
 
 pub use super::text::NullSink;
 use super::{
@@ -20,6 +22,8 @@ pub const SEGMENT: usize = 16 * 1024;
 const FIRST: usize = 256;
 /// The maximum number of marked gaps. With more, the output before the second one is dropped.
 const GAPS: usize = 64;
+/// The maximum number of ranges that are hidden.
+const HIDDEN: usize = 1024;
 /// The number of bytes after which an open sequence no longer delays the end of a read.
 const OPEN_LIMIT: u64 = 8 * 1024;
 
@@ -27,7 +31,7 @@ const OPEN_LIMIT: u64 = 8 * 1024;
 ///
 /// It retains at least its limit, unless it was trimmed further ([`Ring::trim_to`]), and at most
 /// one [`SEGMENT`] more. It is independent of time and of tmux.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Ring {
     segments: VecDeque<Segment>,
     /// The offset after the last byte.
@@ -36,12 +40,18 @@ pub struct Ring {
     len: usize,
     limit: usize,
     decoder: TextDecoder,
+    #[serde(with = "crate::stored::gaps")]
     gaps: VecDeque<(u64, Gap)>,
+    /// The ranges that text leaves out, in order.
+    hidden: VecDeque<(u64, u64)>,
+    /// The offset from which text is held back.
+    held: Option<u64>,
     /// A dropped segment's memory, for the next one: a flood must not keep the allocator busy.
+    #[serde(skip)]
     spare: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Segment {
     start: u64,
     /// The decoder's state before the segment's first byte.
@@ -51,6 +61,7 @@ struct Segment {
     fresh: bool,
     /// Whether a string was given up at the segment's start.
     given_up: bool,
+    #[serde(with = "crate::stored::bytes")]
     bytes: Vec<u8>,
 }
 
@@ -86,9 +97,28 @@ pub struct Chunk {
     fresh: Vec<u64>,
     /// The offsets from `start` to `end`, both included, at which a string was given up.
     given_up: Vec<u64>,
+    /// The ranges of `start..end` that text leaves out ([`Ring::hide`]).
+    hidden: Vec<(u64, u64)>,
 }
 
 impl Chunk {
+    /// Returns the bytes without those that text leaves out ([`Ring::hide`]).
+    pub fn shown(&self) -> Cow<'_, [u8]> {
+        if self.hidden.is_empty() {
+            return Cow::Borrowed(&self.bytes);
+        }
+        let mut shown = Vec::with_capacity(self.bytes.len());
+        shown_pieces(&self.hidden, self.start, &self.bytes, |_, piece, _| shown.extend_from_slice(piece));
+        Cow::Owned(shown)
+    }
+
+    /// Returns the place of an offset in [`Chunk::shown`].
+    pub fn shown_place(&self, offset: u64) -> usize {
+        let overlap = |(from, to): &(u64, u64)| (*to).min(offset).saturating_sub((*from).max(self.start));
+        let hidden: u64 = self.hidden.iter().map(overlap).sum();
+        usize::try_from(offset.saturating_sub(self.start + hidden)).unwrap_or(usize::MAX)
+    }
+
     /// Returns the offsets from `start` to `end`, both included, at which a string was given up: a
     /// parser of the bytes must do the same there ([`Ring::give_up`]). An offset at `end` is
     /// returned again by the read that continues there.
@@ -104,11 +134,52 @@ impl Chunk {
         let mut rest = &self.bytes[..];
         for to in &self.fresh {
             let (piece, later) = rest.split_at_checked((to - from) as usize).unwrap_or((rest, &[]));
-            decoder.feed(from, piece, &mut sink);
+            feed_shown(&self.hidden, &mut decoder, from, piece, &mut sink);
             decoder.reset();
             (from, rest) = (*to, later);
         }
-        decoder.feed(from, rest, &mut sink);
+        feed_shown(&self.hidden, &mut decoder, from, rest, &mut sink);
+    }
+}
+
+/// Feeds the bytes from an offset on, without the hidden ranges. No sequence continues across one.
+fn feed_shown<'a>(
+    hidden: impl IntoIterator<Item = &'a (u64, u64)>,
+    decoder: &mut TextDecoder,
+    from: u64,
+    bytes: &[u8],
+    sink: &mut (impl TextSink + ?Sized),
+) {
+    shown_pieces(hidden, from, bytes, |at, piece, is_after_hidden| {
+        if is_after_hidden {
+            decoder.reset();
+        }
+        decoder.feed(at, piece, sink);
+    });
+}
+
+/// Passes on the pieces of the bytes from an offset on that are in no hidden range, each with its
+/// offset and whether a hidden range comes just before it.
+fn shown_pieces<'a>(
+    hidden: impl IntoIterator<Item = &'a (u64, u64)>,
+    from: u64,
+    bytes: &[u8],
+    mut pass: impl FnMut(u64, &[u8], bool),
+) {
+    let end = from + bytes.len() as u64;
+    let piece = |from: u64, to: u64, start: u64| bytes.get((from - start) as usize..(to - start) as usize);
+    let (mut at, mut is_after_hidden) = (from, false);
+    for (hidden_from, hidden_to) in hidden {
+        if *hidden_to <= at || *hidden_from >= end {
+            continue;
+        }
+        if *hidden_from > at {
+            pass(at, piece(at, *hidden_from, from).unwrap_or_default(), is_after_hidden);
+        }
+        (at, is_after_hidden) = ((*hidden_to).min(end), true);
+    }
+    if at < end {
+        pass(at, piece(at, end, from).unwrap_or_default(), is_after_hidden);
     }
 }
 
@@ -133,6 +204,8 @@ impl Ring {
             limit,
             decoder: TextDecoder::default(),
             gaps: VecDeque::new(),
+            hidden: VecDeque::new(),
+            held: None,
             spare: Vec::new(),
         }
     }
@@ -157,12 +230,18 @@ impl Ring {
     pub fn limit(&self) -> usize {
         self.limit
     }
+    /// Sets the minimum number of last bytes that are kept.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.trim_front(limit, false);
+    }
     /// Returns its size on the heap, in bytes.
     pub fn memory(&self) -> usize {
         let held: usize = self.segments.iter().map(|segment| segment.bytes.capacity()).sum();
         held + self.spare.capacity()
             + self.segments.capacity() * size_of::<Segment>()
             + self.gaps.capacity() * size_of::<(u64, Gap)>()
+            + self.hidden.capacity() * size_of::<(u64, u64)>()
             + self.decoder.memory()
     }
 
@@ -297,6 +376,40 @@ impl Ring {
         self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
     }
 
+    /// Holds text back from the stream's end on, until [`Ring::show`] or [`Ring::hide`]: what is
+    /// printed next may have to be hidden. Reads of raw bytes go on.
+    pub fn hold(&mut self) {
+        self.held = Some(self.end);
+    }
+
+    /// Returns the offset from which text is held back.
+    pub fn held(&self) -> Option<u64> {
+        self.held
+    }
+
+    /// Holds no text back any more.
+    pub fn show(&mut self) {
+        self.held = None;
+    }
+
+    /// Leaves a range out of all text that is decoded from now on, and holds no text back any more.
+    /// Reads of raw bytes still have it. Of more than 1,024 ranges the earliest are shown again.
+    pub fn hide(&mut self, from: u64, to: u64) {
+        self.held = None;
+        if from >= to {
+            return;
+        }
+        if self.hidden.len() >= HIDDEN {
+            self.hidden.pop_front();
+        }
+        self.hidden.push_back((from, to));
+    }
+
+    /// Returns whether an offset is in a range that text leaves out.
+    pub fn is_hidden(&self, offset: u64) -> bool {
+        self.hidden.iter().any(|(from, to)| (*from..*to).contains(&offset))
+    }
+
     /// Returns the nearest retained offset at or after `from` (at most [`Ring::end`]), and the gap
     /// for the bytes that were trimmed before it.
     pub fn resolve(&self, from: u64) -> (u64, Option<Gap>) {
@@ -313,8 +426,9 @@ impl Ring {
     /// has ended.
     pub fn read(&self, from: u64, how: Reading) -> Chunk {
         let (start, trimmed) = self.resolve(from);
-        let gap = self.next_gap(start);
-        let stop = gap.unwrap_or(self.end);
+        let stop = self.shown_end(how);
+        let gap = self.next_gap(start).filter(|gap| *gap <= stop);
+        let stop = gap.unwrap_or(stop).max(start);
         // A sequence or character that is open there will not continue.
         let closed = how.at_end || gap.is_some();
         let to = stop.min(start.saturating_add(how.most));
@@ -334,16 +448,23 @@ impl Ring {
             state: self.state_at(start),
             fresh: self.fresh_between(start, end).collect(),
             given_up: self.given_up_within(start, end),
+            hidden: self.hidden.iter().filter(|(from, to)| *from < end && *to > start).copied().collect(),
         }
+    }
+
+    /// Returns where a reader's bytes end for now.
+    fn shown_end(&self, how: Reading) -> u64 {
+        self.held.filter(|_| how.whole_sequences && !how.at_end).unwrap_or(self.end)
     }
 
     /// Returns whether a read from an offset returns something now: bytes, or the gap at the end of
     /// a finished stream.
     pub fn has_more(&self, from: u64, how: Reading) -> bool {
-        if self.next_gap(from).is_some() || from < self.start() {
+        let stop = self.shown_end(how);
+        if self.next_gap(from).is_some_and(|gap| gap <= stop) || from < self.start() {
             return true;
         }
-        let end = if how.whole_sequences && !how.at_end { self.boundary(self.end) } else { self.end };
+        let end = if how.whole_sequences && !how.at_end { self.boundary(stop) } else { stop };
         from < end || how.at_end && self.gap_at(from).is_some()
     }
 
@@ -399,9 +520,9 @@ impl Ring {
                 // Most of a segment may come before `from`: that part goes to a null sink.
                 let (before, after) = bytes.split_at_checked((from - segment.start) as usize).unwrap_or((bytes, &[]));
                 decoder.feed(segment.start, before, &mut NullSink);
-                decoder.feed(from, after, &mut sink);
+                feed_shown(&self.hidden, decoder, from, after, &mut sink);
             } else {
-                decoder.feed(segment.start, bytes, &mut sink);
+                feed_shown(&self.hidden, decoder, segment.start, bytes, &mut sink);
             }
         }
     }
@@ -460,6 +581,7 @@ impl Ring {
     fn forget_gaps(&mut self) {
         let start = self.start();
         self.gaps.retain(|(offset, _)| *offset >= start);
+        self.hidden.retain(|(_, to)| *to > start);
     }
 
     fn grow(&mut self, fresh: bool) {

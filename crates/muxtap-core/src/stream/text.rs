@@ -13,6 +13,10 @@ pub trait TextSink {
     fn control(&mut self, offset: u64, control: Control);
     /// Receives an event that is not text: a bell, a title, a shell's mark, any other OSC.
     fn mark(&mut self, _start: u64, _end: u64, _mark: Mark<'_>) {}
+    /// Receives the number of the cursor's line before a mark, if a screen is fed with the same
+    /// output ([`Ring::push_and_draw`](super::ring::Ring::push_and_draw)); `None` on the alternate
+    /// screen.
+    fn line(&mut self, _line: Option<u64>) {}
 }
 
 /// A control that moves the cursor or rewrites a line, limited to those that text reads need.

@@ -22,6 +22,7 @@ use self::{presence::Connects, rpc::Pending};
 pub use self::{
     presence::{Beat, Flow, HELLO_TIME, Session},
     publish::Publisher,
+    rpc::PERSON_ASKED,
 };
 use super::{
     audit::{Asked, Audit},
@@ -92,6 +93,8 @@ pub struct Caller {
     pub remote_control: bool,
     /// The caller's name for people, if its device has no label.
     pub label: String,
+    /// The caller as the daemon knows it, for people: nothing that the caller has chosen.
+    pub program: String,
     /// The family of the caller's token.
     pub family: Option<String>,
     /// When the caller's token expires, in milliseconds since 1970.

@@ -16,9 +16,11 @@ use crate::{
     names,
     outbox::Outbox,
     wire::{self, Answered, OwnerResult},
-    workspace::{GET_WORKSPACE, needs_key},
+    workspace::{GET_WORKSPACE, RpcRead, check_key, needs_key},
 };
 
+/// The detail of an owner's error whose person was asked before.
+pub const PERSON_ASKED: &str = "personAsked";
 /// The maximum length of a request's id, in bytes.
 const ID_BYTES: usize = 128;
 
@@ -166,7 +168,8 @@ impl Relay {
         }
         let offline =
             || Error::new(ErrorCode::DeviceOffline, format!("the device {target} does not read its messages"));
-        if !push(&connection.outbox, wire::request(request, &id, label.as_deref().unwrap_or(&caller.label))) {
+        let label = label.as_deref().unwrap_or(&caller.label);
+        if !push(&connection.outbox, wire::request(request, &id, label, &caller.program)) {
             return Err(offline());
         }
         // An owner sends at most three messages about a request.
@@ -193,7 +196,7 @@ impl Relay {
         };
         let time = request.timeout_ms.map_or(RESULT_TIME, |time| Duration::from_millis(time).min(RESULT_LONGEST));
         let sent = Instant::now();
-        let (mut taken, mut deadline) = (false, sent + times.ack);
+        let (mut taken, mut asked, mut deadline) = (false, false, sent + times.ack);
         loop {
             let why = match tokio::time::timeout_at(deadline, says.recv()).await {
                 Ok(Some(OwnerSays::Ack)) => {
@@ -204,7 +207,7 @@ impl Relay {
                     continue;
                 }
                 Ok(Some(OwnerSays::Waiting)) => {
-                    taken = true;
+                    (taken, asked) = (true, true);
                     deadline = deadline.max(sent + times.waiting);
                     tell("layout.rpc.waiting");
                     continue;
@@ -213,7 +216,14 @@ impl Relay {
                     let OwnerResult { result, applied_revision, .. } = *result;
                     return Ok(Answered { result, applied_revision });
                 }
-                Ok(Some(OwnerSays::Result(result))) => return Err(result.into_error()),
+                Ok(Some(OwnerSays::Result(result))) => {
+                    let mut error = result.into_error();
+                    // A caller that repeats such a request would ask the person again.
+                    if asked && let Value::Object(details) = error.details.get_or_insert_with(|| json!({})) {
+                        details.insert(PERSON_ASKED.into(), true.into());
+                    }
+                    return Err(error);
+                }
                 Ok(None) => "disconnected",
                 Err(_) => "did not respond in time",
             };
@@ -268,8 +278,8 @@ fn check_ids(request: &RpcRequest) -> Result<()> {
     Ok(())
 }
 
-/// Checks a request as far as the relay understands it. Errors: `INVALID_ARGUMENT`,
-/// `RESOURCE_LIMIT`.
+/// Checks a request before its owner, and the owner's person, get it. Errors: `INVALID_ARGUMENT`,
+/// `INVALID_TARGET`, `RESOURCE_LIMIT`.
 fn check(request: &RpcRequest) -> Result<()> {
     if !matches!(request.args, Value::Null | Value::Object(_)) {
         return Err(Error::invalid("args: expected an object"));
@@ -284,7 +294,8 @@ fn check(request: &RpcRequest) -> Result<()> {
     if needs_key(&request.command) && request.idempotency_key.is_none() {
         return Err(Error::invalid(format!("idempotencyKey: missing; {} requires one", request.command)));
     }
-    Ok(())
+    request.idempotency_key.as_deref().map_or(Ok(()), check_key)?;
+    RpcRead::parse(&request.command, request.args.clone(), None, None).map(drop)
 }
 
 /// A writer that counts bytes.

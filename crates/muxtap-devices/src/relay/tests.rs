@@ -23,6 +23,7 @@ fn caller(principal: &str) -> Caller {
         device: None,
         remote_control: true,
         label: "a program".into(),
+        program: "a test".into(),
         family: None,
         token_ends: None,
         read_only: false,
@@ -233,6 +234,27 @@ async fn a_request_reaches_its_owner_once_and_its_response_the_caller() {
         ["requestId", "callerDeviceId", "targetDeviceId", "command", "result", "errorCode", "stage", "timestamp"];
     wanted.sort_unstable();
     assert_eq!(fields, wanted);
+}
+
+/// A caller learns that repeating its request would ask the person again.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_the_person_was_asked_says_so() {
+    let relay = Relay::default();
+    let ack = |id: &Value| json!({"type": "layout.rpc.ack", "requestId": id});
+    let mut owner = connected(&relay, "d").await;
+    for (waits, asked) in [(false, Value::Null), (true, json!(true))] {
+        let refused = asks(&relay, request("refused", "c", "d"));
+        let id = id_of(&owner).await;
+        says(&mut owner, ack(&id)).await;
+        if waits {
+            says(&mut owner, json!({"type": "layout.rpc.waiting", "requestId": id})).await;
+        }
+        let error = json!({"code": "REVISION_CONFLICT", "message": "m", "details": {"currentRevision": 3}});
+        says(&mut owner, json!({"type": "layout.rpc.result", "requestId": id, "ok": false, "error": error})).await;
+        let error = refused.await.unwrap().unwrap_err();
+        let details = error.details.unwrap_or_default();
+        assert_eq!((&details["currentRevision"], &details[PERSON_ASKED]), (&json!(3), &asked));
+    }
 }
 
 #[tokio::test(start_paused = true)]

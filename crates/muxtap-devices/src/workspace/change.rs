@@ -32,6 +32,69 @@ enum Content {
     Ref(ContentRef),
 }
 
+impl Command {
+    /// Checks everything that does not depend on a workspace: selectors, URLs, titles, paths and
+    /// numbers. A command that fails here fails for every owner, so no owner is asked.
+    ///
+    /// Errors: `INVALID_TARGET`, `INVALID_ARGUMENT`.
+    pub fn check(&self) -> Result<()> {
+        let pane = |target: &str, tab: &Option<String>| Selector::of_pane(target, tab.as_deref()).map(drop);
+        match self {
+            Self::NewTab { title, browser, editor } => {
+                title.as_deref().map_or(Ok(()), check_title)?;
+                shown(browser.as_deref(), editor.as_deref()).map(drop)
+            }
+            Self::SelectTab { target } | Self::KillTab { target } => Selector::of_tab(target).map(drop),
+            Self::RenameTab { target, title } => {
+                Selector::of_tab(target)?;
+                check_title(title)
+            }
+            Self::SplitPane { target, tab, browser, editor, .. } => {
+                pane(target, tab)?;
+                shown(browser.as_deref(), editor.as_deref()).map(drop)
+            }
+            Self::SelectPane { target, tab }
+            | Self::KillPane { target, tab }
+            | Self::Reserve { target: Some(target), tab, title: None, .. } => pane(target, tab),
+            Self::ResizePane { target, tab, x, y } => {
+                pane(target, tab)?;
+                check_percent(*x, *y)
+            }
+            Self::SwapPane { source, target, tab } => {
+                pane(source, tab)?;
+                pane(target, tab)
+            }
+            Self::OpenBrowser { target, tab, url } | Self::Navigate { target, tab, url } => {
+                pane(target, tab)?;
+                check_url(url)
+            }
+            Self::OpenEditor { target, tab, file } => {
+                pane(target, tab)?;
+                check_file(file)
+            }
+            Self::AttachTerminal { target, to, tab } => {
+                Selector::of_terminal(target)?;
+                pane(to, tab)
+            }
+            Self::Bind { target, tab, content_ref } => {
+                pane(target, tab)?;
+                check_ref(content_ref)
+            }
+            Self::Reserve { target: None, tab: None, direction: None, title, .. } => {
+                title.as_deref().map_or(Ok(()), check_title)
+            }
+            Self::Reserve { .. } => {
+                Err(Error::invalid("reserve: either a pane to split (target, direction) or a new tab's title"))
+            }
+            Self::Finalize { pane, content_ref } => {
+                Selector::of_pane(pane, None)?;
+                check_ref(content_ref)
+            }
+            Self::Release { pane } => Selector::of_pane(pane, None).map(drop),
+        }
+    }
+}
+
 impl Layout {
     /// Carries out a command; the caller has counted the revision, and discards the layout on an
     /// error.
@@ -41,10 +104,10 @@ impl Layout {
                 let content = shown(browser.as_deref(), editor.as_deref())?;
                 self.new_tab(title.as_deref(), content, now)
             }
-            Command::Reserve { target: None, tab: None, direction: None, title } => {
+            Command::Reserve { target: None, tab: None, direction: None, title, .. } => {
                 self.new_tab(title.as_deref(), Content::Pending, now)
             }
-            Command::Reserve { target: Some(target), tab, direction, title: None } => {
+            Command::Reserve { target: Some(target), tab, direction, title: None, .. } => {
                 let direction = direction.unwrap_or(Direction::Horizontal);
                 self.split(target, tab.as_deref(), direction, Content::Pending, now)
             }
@@ -107,9 +170,7 @@ impl Layout {
                 self.show(target, tab.as_deref(), Content::Editor(file.clone()), now)
             }
             Command::AttachTerminal { target, to, tab } => {
-                let Selector::Terminal(id) = Selector::parse(target)? else {
-                    return Err(invalid(format!("{target} is not a terminal: expected terminal:ID")));
-                };
+                let id = Selector::of_terminal(target)?;
                 self.show(to, tab.as_deref(), Content::Ref(ContentRef::TerminalId(id)), now)
             }
             Command::Bind { target, tab, content_ref } => {
@@ -171,6 +232,7 @@ impl Layout {
             file: None,
             updated_at: now,
             layout_revision: self.workspace_revision,
+            reserver: None,
         });
         self.set_content(&id, content, now)?;
         Ok(id)
@@ -198,14 +260,9 @@ impl Layout {
 
     fn resize(&mut self, target: &str, tab: Option<&str>, x: Option<u8>, y: Option<u8>, now: u64) -> Result<Made> {
         let (id, tab) = self.place(target, tab)?;
-        if x.is_none() && y.is_none() {
-            return Err(Error::invalid("x, y: expected at least one, in percent"));
-        }
+        check_percent(x, y)?;
         for (name, percent, direction) in [("x", x, Direction::Horizontal), ("y", y, Direction::Vertical)] {
             let Some(percent) = percent else { continue };
-            if !(1..=99).contains(&percent) {
-                return Err(Error::invalid(format!("{name}: expected 1 to 99 percent, got {percent}")));
-            }
             if self.tab_mut(&tab)?.layout.resize(&id, direction, percent) != Some(true) {
                 return Err(Error::invalid(format!("{name}: {target} has no neighbor in that direction")));
             }
@@ -267,7 +324,7 @@ impl Layout {
 
     fn set_content(&mut self, id: &str, content: Content, now: u64) -> Result<()> {
         let pane = self.pane_mut(id)?;
-        (pane.content_ref, pane.url, pane.file) = (None, None, None);
+        (pane.content_ref, pane.url, pane.file, pane.reserver) = (None, None, None, None);
         pane.status = if matches!(content, Content::Pending) { Status::Pending } else { Status::Ready };
         pane.kind = match content {
             Content::Picker | Content::Pending => PaneKind::Picker,
@@ -366,6 +423,18 @@ fn shown(browser: Option<&str>, editor: Option<&str>) -> Result<Content> {
 
 fn limit(what: &str, most: usize) -> Error {
     Error::new(ErrorCode::ResourceLimit, format!("a workspace has at most {most} {what}"))
+}
+
+fn check_percent(x: Option<u8>, y: Option<u8>) -> Result<()> {
+    if x.is_none() && y.is_none() {
+        return Err(Error::invalid("x, y: expected at least one, in percent"));
+    }
+    for (name, percent) in [("x", x), ("y", y)] {
+        if let Some(percent) = percent.filter(|percent| !(1..=99).contains(percent)) {
+            return Err(Error::invalid(format!("{name}: expected 1 to 99 percent, got {percent}")));
+        }
+    }
+    Ok(())
 }
 
 fn check_title(title: &str) -> Result<()> {

@@ -4,7 +4,7 @@ use muxtap_api::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Change, ContentRef, Direction};
+use super::{Change, ContentRef, Direction, Layout};
 
 /// A command and its arguments. Targets are selectors; `tab` is the tab that `pane-index:` needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,6 +166,12 @@ pub enum Command {
         /// The new tab's title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
+        /// The command that the terminal will run, for the owner's person; the shell by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shell: Option<String>,
+        /// The directory in which the terminal will start, for the owner's person.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
     },
     /// Puts content into a reserved pane.
     Finalize {
@@ -215,7 +221,8 @@ pub enum RpcRead {
 }
 
 impl RpcRead {
-    /// Parses the command of a request. Error: `INVALID_ARGUMENT`.
+    /// Parses and checks the command of a request, as far as that does not depend on a workspace.
+    /// Errors: `INVALID_ARGUMENT`, `INVALID_TARGET`.
     pub fn parse(
         command: &str,
         args: Value,
@@ -229,8 +236,9 @@ impl RpcRead {
             return Err(Error::invalid(format!("unknown command {command:?}; expected one of {}", NAMES.join(", "))));
         }
         let args = if args.is_null() { json!({}) } else { args };
-        let command = serde_json::from_value(json!({ "command": command, "args": args }))
+        let command: Command = serde_json::from_value(json!({ "command": command, "args": args }))
             .map_err(|error| Error::invalid(format!("{command}: {error}")))?;
+        command.check()?;
         Ok(Self::Change(Box::new(Change { command, expected_revision, idempotency_key })))
     }
 }
@@ -244,6 +252,53 @@ impl Command {
     /// Returns whether the command creates something, and must not run twice.
     pub fn needs_key(&self) -> bool {
         needs_key(&self.to_rpc().0)
+    }
+
+    /// Returns the command with ids in place of indexes and names, which mean something else after
+    /// another device's change. Errors: those of [`Layout::find_tab`].
+    pub fn with_ids(&self, layout: &Layout) -> Result<Self> {
+        let in_tab = |target: &mut String, tab: Option<&str>| -> Result<()> {
+            *target = format!("pane:{}", layout.find_pane(target, tab)?.id);
+            Ok(())
+        };
+        let of_tab = |tab: &mut String| -> Result<()> {
+            *tab = format!("tab:{}", layout.find_tab(tab)?.id);
+            Ok(())
+        };
+        let mut fixed = self.clone();
+        match &mut fixed {
+            Self::NewTab { .. } | Self::Reserve { target: None, .. } | Self::Finalize { .. } | Self::Release { .. } => {
+            }
+            Self::SelectTab { target } | Self::KillTab { target } | Self::RenameTab { target, .. } => of_tab(target)?,
+            Self::SwapPane { source, target, tab } => {
+                in_tab(source, tab.as_deref())?;
+                in_tab(target, tab.as_deref())?;
+                tab.as_mut().map_or(Ok(()), of_tab)?;
+            }
+            Self::SplitPane { target, tab, .. }
+            | Self::SelectPane { target, tab }
+            | Self::KillPane { target, tab }
+            | Self::ResizePane { target, tab, .. }
+            | Self::OpenBrowser { target, tab, .. }
+            | Self::Navigate { target, tab, .. }
+            | Self::OpenEditor { target, tab, .. }
+            | Self::AttachTerminal { to: target, tab, .. }
+            | Self::Bind { target, tab, .. }
+            | Self::Reserve { target: Some(target), tab, .. } => {
+                in_tab(target, tab.as_deref())?;
+                tab.as_mut().map_or(Ok(()), of_tab)?;
+            }
+        }
+        Ok(fixed)
+    }
+
+    /// Returns whether a selector of the command is an index or a name.
+    pub fn has_places(&self) -> bool {
+        let args = self.to_rpc().1;
+        ["target", "source", "to", "tab"]
+            .into_iter()
+            .filter_map(|name| args.get(name)?.as_str())
+            .any(|selector| ["tab-name:", "tab-index:", "pane-index:"].iter().any(|form| selector.starts_with(form)))
     }
 
     /// Returns the command's name and arguments, as a request has them.
@@ -284,10 +339,69 @@ mod tests {
             ("split-pane", json!({"target": "pane:p1", "direction": "sideways"})),
             ("resize-pane", json!({"target": "pane:p1", "x": -1})),
             ("finalize", json!({"pane": "pane:p1", "contentRef": {"path": "x"}})),
+            ("navigate", json!({"target": "pane:p1", "url": "javascript:alert(1)"})),
+            ("resize-pane", json!({"target": "pane:p1"})),
+            ("rename-tab", json!({"target": "tab:t1", "title": " "})),
+            ("reserve", json!({"direction": "vertical"})),
         ] {
             let error = RpcRead::parse(command, args.clone(), Some(1), None).unwrap_err();
             assert_eq!(error.code, ErrorCode::InvalidArgument, "{command} {args}");
         }
+        for (command, args) in [
+            ("select-tab", json!({"target": "work:1.0"})),
+            ("kill-pane", json!({"target": "tab:t1"})),
+            ("kill-pane", json!({"target": "pane-index:0"})),
+            ("kill-pane", json!({"target": "pane:p1", "tab": "main"})),
+            ("reserve", json!({"target": "%3"})),
+            ("attach-terminal", json!({"target": "pane:p1", "to": "pane:p1"})),
+            ("bind", json!({"target": "pane:p1", "contentRef": {"terminalId": "3"}})),
+        ] {
+            let error = RpcRead::parse(command, args.clone(), Some(1), None).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidTarget, "{command} {args}");
+        }
+    }
+
+    #[test]
+    fn indexes_and_names_become_ids() {
+        let layout: Layout = serde_json::from_value(json!({
+            "deviceId": "d", "workspaceRevision": 7, "activeTabId": "t1",
+            "tabs": [{"id": "t1", "ownerDeviceId": "d", "title": "logs", "status": "ready", "createdAt": 1,
+                "updatedAt": 1, "layoutRevision": 1, "activePaneId": "p2", "layout": {"pane": "p2"}}],
+            "panes": [{"id": "p2", "tabId": "t1", "ownerDeviceId": "d", "kind": "picker", "status": "ready",
+                "updatedAt": 1, "layoutRevision": 1}],
+        }))
+        .unwrap();
+        let read = |command: &str, args: Value| match RpcRead::parse(command, args, None, None).unwrap() {
+            RpcRead::Change(change) => change.command,
+            RpcRead::Snapshot => panic!("no change"),
+        };
+        for (command, places, ids) in [
+            ("kill-tab", json!({"target": "tab-index:0"}), json!({"target": "tab:t1"})),
+            (
+                "kill-pane",
+                json!({"target": "pane-index:0", "tab": "tab-name:logs"}),
+                json!({"target": "pane:p2", "tab": "tab:t1"}),
+            ),
+            (
+                "attach-terminal",
+                json!({"target": "terminal:%3", "to": "pane-index:0", "tab": "tab-index:0"}),
+                json!({"target": "terminal:%3", "to": "pane:p2", "tab": "tab:t1"}),
+            ),
+            (
+                "swap-pane",
+                json!({"source": "pane-index:0", "target": "pane:p2", "tab": "tab-index:0"}),
+                json!({"source": "pane:p2", "target": "pane:p2", "tab": "tab:t1"}),
+            ),
+        ] {
+            let command = read(command, places);
+            let fixed = command.with_ids(&layout).unwrap();
+            assert_eq!(fixed.to_rpc().1, ids);
+            assert!(command.has_places() && !fixed.has_places());
+        }
+        let gone = read("kill-tab", json!({"target": "tab-index:1"}));
+        assert_eq!(gone.with_ids(&layout).unwrap_err().code, ErrorCode::NotFound);
+        let title = read("rename-tab", json!({"target": "tab:t1", "title": "tab-index:0"}));
+        assert!(!title.has_places());
     }
 
     #[test]

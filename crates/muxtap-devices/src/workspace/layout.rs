@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     DEPTH, PANES, PENDING_TIME, TABS,
     model::{Pane, Status, Tab},
-    selector::{Selector, invalid},
+    selector::Selector,
 };
 
 /// The tabs and panes of a device, at one revision.
@@ -69,7 +69,7 @@ impl Layout {
     /// `AMBIGUOUS_TARGET`.
     pub fn find_tab(&self, selector: &str) -> Result<&Tab> {
         let absent = || Error::not_found(format!("no tab {selector}; list-tabs shows what is there"));
-        match Selector::parse(selector)? {
+        match Selector::of_tab(selector)? {
             Selector::Tab(id) => self.tab(&id).ok_or_else(absent),
             Selector::TabIndex(index) => self.tabs.get(index).ok_or_else(absent),
             Selector::TabName(name) => {
@@ -85,7 +85,7 @@ impl Layout {
                     }
                 }
             }
-            _ => Err(invalid(format!("{selector} names no tab: expected tab:ID, tab-name:NAME or tab-index:N"))),
+            _ => Err(absent()),
         }
     }
 
@@ -93,8 +93,9 @@ impl Layout {
     /// [`Self::find_tab`].
     pub fn find_pane(&self, selector: &str, tab: Option<&str>) -> Result<&Pane> {
         let absent = || Error::not_found(format!("no pane {selector}; list-panes shows what is there"));
+        let parsed = Selector::of_pane(selector, tab)?;
         let tab = tab.map(|tab| self.find_tab(tab)).transpose()?;
-        match Selector::parse(selector)? {
+        match parsed {
             Selector::Pane(id) => {
                 let pane = self.pane(&id).ok_or_else(absent)?;
                 match tab {
@@ -103,11 +104,10 @@ impl Layout {
                 }
             }
             Selector::PaneIndex(index) => {
-                let tab = tab.ok_or_else(|| invalid(format!("{selector} requires a tab")))?;
-                let panes = tab.layout.panes();
+                let panes = tab.ok_or_else(absent)?.layout.panes();
                 panes.get(index).and_then(|id| self.pane(id)).ok_or_else(absent)
             }
-            _ => Err(invalid(format!("{selector} names no pane: expected pane:ID, or pane-index:N with a tab"))),
+            _ => Err(absent()),
         }
     }
 

@@ -15,12 +15,14 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use self::answers::Answers;
 pub use self::{
+    answers::{KEY_BYTES, check_key},
     command::{Command, GET_WORKSPACE, RpcRead, needs_key},
     layout::Layout,
-    model::{ContentRef, Direction, Pane, PaneKind, Status, Tab},
+    model::{ContentRef, Direction, Pane, PaneKind, Reserver, Status, Tab},
     selector::{Selector, TerminalId, TerminalServer},
 };
 use muxtap_api::{Error, ErrorCode, Result};
@@ -31,6 +33,8 @@ pub const TABS: usize = 256;
 pub const PANES: usize = 1024;
 /// The maximum number of splits above a pane.
 pub const DEPTH: usize = 32;
+/// The end of the key with which a reserved pane is finalized.
+const FINALIZE: &str = ".finalize";
 /// How long a reserved pane waits for its content.
 pub const PENDING_TIME: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -142,16 +146,21 @@ impl Workspace {
                 Error::new(ErrorCode::RevisionConflict, message).with_details(json!({ "currentRevision": current }))
             );
         }
+        self.check_reserver(&change.command, caller, key)?;
         let mut next = self.layout.clone();
         next.workspace_revision += 1;
         let made = next.change(&change.command, now_ms)?;
+        if let (Command::Reserve { .. }, Some(key), Some(pane)) = (&change.command, key, &made.pane) {
+            next.pane_mut(pane)?.reserver =
+                Some(Reserver { caller: caller.to_owned(), finalize_key: hash(&finalize_key(key)) });
+        }
         // A bug must not reach the file.
         next.check()
             .map_err(|why| Error::internal(format!("the change would make the workspace inconsistent: {why}")))?;
         let applied = Applied {
             applied_revision: next.workspace_revision,
             tab: made.tab.and_then(|id| next.tab(&id).cloned()),
-            pane: made.pane.and_then(|id| next.pane(&id).cloned()),
+            pane: made.pane.and_then(|id| next.pane(&id).cloned()).map(|pane| Pane { reserver: None, ..pane }),
             idempotency_key: key.map(str::to_owned),
             replayed: false,
         };
@@ -160,6 +169,30 @@ impl Workspace {
             self.answers.remember(caller, key, now_ms, applied.clone());
         }
         Ok(applied)
+    }
+
+    /// Checks that a reserved pane is filled by the command that reserved it, and released by its caller
+    /// or by this device. A pane whose reserver is unknown is released by this device alone.
+    fn check_reserver(&self, command: &Command, caller: &str, key: Option<&str>) -> Result<()> {
+        if let (Command::Reserve { .. }, Some(key)) = (command, key)
+            && finalize_key(key).len() > KEY_BYTES
+        {
+            let longest = KEY_BYTES - FINALIZE.len();
+            return Err(Error::invalid(format!("idempotencyKey: expected at most {longest} bytes for reserve")));
+        }
+        let (Command::Finalize { pane, .. } | Command::Release { pane }) = command else { return Ok(()) };
+        let Ok(reserved) = self.layout.find_pane(pane, None) else { return Ok(()) };
+        let reserver = reserved.reserver.as_ref().filter(|reserver| reserver.caller == caller);
+        let may = match command {
+            Command::Finalize { .. } => {
+                reserver.zip(key).is_some_and(|(reserver, key)| reserver.finalize_key == hash(key))
+            }
+            _ => reserver.is_some() || caller.is_empty(),
+        };
+        if may || reserved.status != Status::Pending {
+            return Ok(());
+        }
+        Err(Error::new(ErrorCode::Conflict, format!("{pane} is reserved by another command")))
     }
 
     /// Releases reserved panes whose timeout has passed, one change each. Returns their number.
@@ -187,10 +220,25 @@ impl Workspace {
         let mut snapshot = serde_json::to_value(&self.layout).unwrap_or_default();
         if let Some(snapshot) = snapshot.as_object_mut() {
             snapshot.remove("nextId");
+            let panes = snapshot.get_mut("panes").and_then(Value::as_array_mut).into_iter().flatten();
+            for pane in panes.filter_map(Value::as_object_mut) {
+                pane.remove("reserver");
+            }
             snapshot.insert("capturedAt".into(), now_ms.into());
         }
         snapshot
     }
+}
+
+/// Returns the key with which the content of a reserved pane is given: only the command that reserved
+/// it and the owner know the reservation's key.
+pub fn finalize_key(reserve: &str) -> String {
+    format!("{reserve}{FINALIZE}")
+}
+
+/// Returns the SHA-256 of a key, in hexadecimal digits.
+fn hash(key: &str) -> String {
+    Sha256::digest(key).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Migrates a state from before this version. Always returns `true`: the state has changed.

@@ -53,6 +53,19 @@ pub struct Pane {
     pub updated_at: u64,
     /// The workspace's revision at the pane's last change.
     pub layout_revision: u64,
+    /// A pending pane's reserver. Only the state file has it: no response and no snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserver: Option<Reserver>,
+}
+
+/// The command that reserved a pane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reserver {
+    /// The device that sent it.
+    pub caller: String,
+    /// The SHA-256 of the key with which the pane is finalized, in hexadecimal digits.
+    pub finalize_key: String,
 }
 
 /// Whether a tab or pane has its content.

@@ -31,6 +31,33 @@ pub enum Selector {
 }
 
 impl Selector {
+    /// Parses a selector that names a tab. Error: `INVALID_TARGET`.
+    pub fn of_tab(text: &str) -> Result<Self> {
+        match Self::parse(text)? {
+            selector @ (Self::Tab(_) | Self::TabName(_) | Self::TabIndex(_)) => Ok(selector),
+            _ => Err(invalid(format!("{text} names no tab: expected tab:ID, tab-name:NAME or tab-index:N"))),
+        }
+    }
+
+    /// Parses a selector that names a pane, and the selector of its tab, which `pane-index:` needs.
+    /// Error: `INVALID_TARGET`.
+    pub fn of_pane(text: &str, tab: Option<&str>) -> Result<Self> {
+        let tab = tab.map(Self::of_tab).transpose()?;
+        match Self::parse(text)? {
+            Self::PaneIndex(_) if tab.is_none() => Err(invalid(format!("{text} requires a tab"))),
+            selector @ (Self::Pane(_) | Self::PaneIndex(_)) => Ok(selector),
+            _ => Err(invalid(format!("{text} names no pane: expected pane:ID, or pane-index:N with a tab"))),
+        }
+    }
+
+    /// Parses a selector that names a terminal. Returns its id. Error: `INVALID_TARGET`.
+    pub fn of_terminal(text: &str) -> Result<String> {
+        match Self::parse(text)? {
+            Self::Terminal(id) => Ok(id),
+            _ => Err(invalid(format!("{text} is not a terminal: expected terminal:ID"))),
+        }
+    }
+
     /// Parses a selector. Error: `INVALID_TARGET`, with the valid forms.
     pub fn parse(text: &str) -> Result<Self> {
         let refuse = || invalid(format!("invalid selector {text:?}; expected {FORMS}"));

@@ -4,19 +4,28 @@ use super::{model::Node, *};
 
 const NOW: u64 = 1_700_000_000_000;
 
-fn change(workspace: &Workspace, command: &str, args: Value) -> Change {
-    let key = Some(format!("k{}", workspace.revision()));
-    match RpcRead::parse(command, args, Some(workspace.revision()), key).unwrap() {
-        RpcRead::Change(change) => *change,
-        RpcRead::Snapshot => panic!("{command} changes nothing"),
+fn change(workspace: &Workspace, command: &str, args: &Value) -> Change {
+    let command = serde_json::from_value(json!({"command": command, "args": args})).unwrap();
+    let (revision, mut key) = (workspace.revision(), format!("k{}", workspace.revision()));
+    // A pane is finalized by the command that reserved it.
+    if let Command::Finalize { pane, .. } = &command
+        && let Ok(pane) = workspace.layout.find_pane(pane, None)
+        && let Some(reserver) = &pane.reserver
+    {
+        // The reserver's key is one of these; the pane has only its hash.
+        let mut keys = (0..1000).map(|number| finalize_key(&format!("k{number}")));
+        key = keys.find(|key| hash(key) == reserver.finalize_key).unwrap_or(key);
     }
+    Change { command, expected_revision: Some(revision), idempotency_key: Some(key) }
 }
 
 /// Makes a change, which must succeed.
 // Reasons: their callers write the arguments in place.
 #[allow(clippy::needless_pass_by_value)]
 fn done(workspace: &mut Workspace, command: &str, args: Value) -> Applied {
-    let change = change(workspace, command, args.clone());
+    let change = change(workspace, command, &args);
+    // What a workspace accepts was not refused before.
+    change.command.check().unwrap_or_else(|error| panic!("{command} {args}: {error}"));
     workspace.apply(&change, "caller", NOW).unwrap_or_else(|error| panic!("{command} {args}: {error}"))
 }
 
@@ -24,7 +33,7 @@ fn done(workspace: &mut Workspace, command: &str, args: Value) -> Applied {
 #[allow(clippy::needless_pass_by_value)]
 fn refused(workspace: &mut Workspace, code: ErrorCode, command: &str, args: Value) -> Error {
     let before = workspace.clone();
-    let change = change(workspace, command, args.clone());
+    let change = change(workspace, command, &args);
     let error = workspace.apply(&change, "caller", NOW).unwrap_err();
     assert_eq!(error.code, code, "{command} {args}: {error}");
     assert_eq!(*workspace, before, "{command} {args}");
@@ -149,9 +158,10 @@ fn a_pane_is_reserved_finalized_or_released() {
     let url = json!({"target": "pane:p2", "url": "http://a/"});
     refused(&mut workspace, ErrorCode::Conflict, "open-browser", url);
     let content = json!({"pane": "pane:p2", "contentRef": {"terminalId": "%7"}});
-    let finalized = done(&mut workspace, "finalize", content.clone());
+    let fill = change(&workspace, "finalize", &content);
+    let finalized = done(&mut workspace, "finalize", content);
     assert_eq!((finalized.tab.unwrap().status, finalized.pane.unwrap().status), (Status::Ready, Status::Ready));
-    refused(&mut workspace, ErrorCode::Conflict, "finalize", content);
+    assert!(workspace.apply(&fill, "caller", NOW).unwrap().replayed);
     refused(&mut workspace, ErrorCode::Conflict, "release", json!({"pane": "pane:p2"}));
     done(&mut workspace, "reserve", json!({"target": "pane:p2", "direction": "vertical"}));
     assert_eq!(workspace.layout().tab("t1").unwrap().status, Status::Ready);
@@ -167,6 +177,85 @@ fn a_pane_is_reserved_finalized_or_released() {
 }
 
 #[test]
+fn only_the_command_that_reserved_a_pane_fills_it() {
+    let mut workspace = Workspace::new("d");
+    done(&mut workspace, "reserve", json!({"title": "shell"}));
+    let content = json!({"pane": "pane:p2", "contentRef": {"terminalId": "%7"}});
+    let own = change(&workspace, "finalize", &content);
+    let mut refused = |change: &Change, caller: &str| {
+        let error = workspace.apply(change, caller, NOW).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Conflict, "{change:?} {caller}: {error}");
+        assert!(error.message.contains("reserved by another command"), "{error}");
+    };
+    refused(&own, "other");
+    // Another command of the same device, as of another agent.
+    refused(&Change { idempotency_key: Some("mine".into()), ..own.clone() }, "caller");
+    refused(&Change { idempotency_key: None, ..own.clone() }, "caller");
+    let release = json!({"command": "release", "args": {"pane": "pane:p2"}});
+    let release = Change { command: serde_json::from_value(release).unwrap(), idempotency_key: None, ..own.clone() };
+    refused(&release, "other");
+    let mut released = workspace.clone();
+    released.apply(&release, "caller", NOW).unwrap();
+    assert_eq!(workspace.clone().release_overdue(NOW + 30_000), 1, "this device releases it");
+    workspace.apply(&own, "caller", NOW).unwrap();
+}
+
+#[test]
+fn another_command_about_a_pending_pane_does_not_become_its_reserver() {
+    let mut workspace = Workspace::new("d");
+    done(&mut workspace, "new-tab", json!({}));
+    done(&mut workspace, "reserve", json!({"target": "pane:p2"}));
+    let content = json!({"pane": "pane:p3", "contentRef": {"terminalId": "%7"}});
+    let own = change(&workspace, "finalize", &content).idempotency_key;
+    for (command, args) in [
+        ("select-pane", json!({"target": "pane:p3"})),
+        ("resize-pane", json!({"target": "pane:p3", "x": 30})),
+        ("swap-pane", json!({"source": "pane:p3", "target": "pane:p2"})),
+    ] {
+        let key = Some(format!("m-{command}"));
+        let keyed = Change { idempotency_key: key.clone(), ..change(&workspace, command, &args) };
+        workspace.apply(&keyed, "hostile", NOW).unwrap();
+        let fill = change(&workspace, "finalize", &content);
+        assert_eq!(fill.idempotency_key, own, "{command}");
+        let stolen = Change { idempotency_key: key.as_deref().map(finalize_key), ..fill };
+        assert_eq!(workspace.apply(&stolen, "hostile", NOW).unwrap_err().code, ErrorCode::Conflict, "{command}");
+    }
+    // The pane remembers its reserver for longer than the responses are remembered.
+    for _ in 0..=answers::ANSWERS {
+        done(&mut workspace, "select-pane", json!({"target": "pane:p2"}));
+    }
+    let fill = change(&workspace, "finalize", &content);
+    assert_eq!(workspace.apply(&fill, "hostile", NOW).unwrap_err().code, ErrorCode::Conflict);
+    let text = serde_json::to_string(&workspace).unwrap();
+    let (mut workspace, _) = Workspace::read(&text, "d", NOW).unwrap();
+    assert!(!workspace.snapshot(NOW).to_string().contains("reserver"), "it is not published");
+    assert_eq!(workspace.apply(&fill, "caller", NOW).unwrap().pane.unwrap().reserver, None);
+}
+
+#[test]
+fn a_pending_pane_without_a_known_reserver_is_released_by_this_device_alone() {
+    let mut workspace = Workspace::new("d");
+    let reserved = done(&mut workspace, "reserve", json!({"title": "shell"}));
+    assert_eq!(reserved.pane.unwrap().reserver, None, "it is no part of a response");
+    let content = json!({"pane": "pane:p2", "contentRef": {"terminalId": "%7"}});
+    let fill = change(&workspace, "finalize", &content);
+    workspace.layout.panes[0].reserver = None;
+    assert_eq!(workspace.apply(&fill, "caller", NOW).unwrap_err().code, ErrorCode::Conflict);
+    refused(&mut workspace, ErrorCode::Conflict, "release", json!({"pane": "pane:p2"}));
+    assert_eq!(workspace.release_overdue(NOW + 30_000), 1);
+}
+
+#[test]
+fn a_key_of_reserve_leaves_room_for_that_of_finalize() {
+    let mut workspace = Workspace::new("d");
+    let reserve = change(&workspace, "reserve", &json!({"title": "shell"}));
+    let with = |length| Change { idempotency_key: Some("k".repeat(length)), ..reserve.clone() };
+    let error = workspace.apply(&with(120), "caller", NOW).unwrap_err();
+    assert!(error.code == ErrorCode::InvalidArgument && error.message.contains("119 bytes"), "{error}");
+    workspace.apply(&with(119), "caller", NOW).unwrap();
+}
+
+#[test]
 fn a_reserved_pane_whose_reserver_died_goes_after_its_time() {
     let mut workspace = Workspace::new("d");
     done(&mut workspace, "new-tab", json!({}));
@@ -174,7 +263,7 @@ fn a_reserved_pane_whose_reserver_died_goes_after_its_time() {
     let end = NOW + PENDING_TIME.as_millis() as u64;
     assert_eq!(workspace.next_release(), Some(end));
     // Other changes to a reserved pane do not extend its timeout.
-    let later = change(&workspace, "select-pane", json!({"target": "pane:p3"}));
+    let later = change(&workspace, "select-pane", &json!({"target": "pane:p3"}));
     workspace.apply(&later, "caller", NOW + 20_000).unwrap();
     let revision = workspace.revision();
     assert_eq!((workspace.release_overdue(end - 1), workspace.revision()), (0, revision));
@@ -358,9 +447,18 @@ proptest! {
             let now = NOW + number as u64 * 1000;
             // One in four expects another revision.
             let expected = workspace.revision() + u64::from(off == 3);
-            let read = RpcRead::parse(command, args, Some(expected), Some(format!("k{number}"))).unwrap();
-            let RpcRead::Change(change) = read else { panic!("it changes") };
+            let change = Change {
+                expected_revision: Some(expected),
+                idempotency_key: Some(format!("k{number}")),
+                ..change(&workspace, command, &args)
+            };
             let before = workspace.clone();
+            if change.command.check().is_err() {
+                // Nothing is refused beforehand that a workspace would accept.
+                prop_assert!(workspace.apply(&change, "c", now).is_err());
+                prop_assert_eq!(&workspace, &before);
+                continue;
+            }
             match workspace.apply(&change, "c", now) {
                 Ok(applied) => {
                     prop_assert_eq!(applied.applied_revision, before.revision() + 1);

@@ -16,6 +16,8 @@ use std::{
 use muxtap_api::{Cursor, Epoch};
 use muxtap_core::{protocol::ids::PaneId, stream::resume::Place};
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits;
 
 /// The trails of all streams, and of those that ended recently.
@@ -47,14 +49,14 @@ pub(super) enum Lookup {
 }
 
 /// The trail of an open stream. Dropping it ends the stream.
-pub(super) struct Trail {
+pub(crate) struct Trail {
     trails: Arc<Trails>,
     number: u64,
     steps: Arc<Mutex<StepLog>>,
 }
 
 /// The steps of a trail, and the readers that took them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct StepLog {
     /// The readers that are or were in the trail, by their numbers.
     readers: BTreeMap<u32, ReaderSteps>,
@@ -64,7 +66,7 @@ struct StepLog {
 }
 
 /// A reader's pane, and its positions at the trail's beginning and end.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ReaderSteps {
     epoch: Epoch,
     pane: PaneId,
@@ -72,20 +74,20 @@ struct ReaderSteps {
     last: Position,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Step {
     reader: u32,
     to: Position,
 }
 
 /// A reader's offset and state. [`Self::ABSENT`] means that there is no reader yet, or no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
     offset: u64,
     state: ReaderState,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum ReaderState {
     Absent,
     Active,
@@ -100,12 +102,47 @@ const MIN_STEPS: usize = 64;
 
 impl Trails {
     /// Begins the trail of a new stream.
-    pub(super) fn begin(self: &Arc<Self>) -> Trail {
+    pub(crate) fn begin(self: &Arc<Self>) -> Trail {
         let mut table = self.table();
         table.last += 1;
         let (number, steps) = (table.last, Arc::default());
         table.trails.insert(number, Arc::clone(&steps));
         Trail { trails: self.clone(), number, steps }
+    }
+
+    /// Returns the number of the last stream and the trails of all, the one that ends up first to be
+    /// dropped first.
+    pub(crate) fn store(&self) -> postcard::Result<Vec<u8>> {
+        let table = self.table();
+        let open = table.trails.keys().filter(|number| !table.ended.contains(number));
+        let mut open: Vec<_> = open.copied().collect();
+        open.sort_unstable();
+        let numbers = table.ended.iter().copied().chain(open);
+        let trails: Vec<_> = numbers.filter_map(|number| Some((number, table.trails.get(&number)?.clone()))).collect();
+        let last = table.last;
+        drop(table);
+        let locked: Vec<_> = trails.iter().map(|(number, steps)| (number, lock(steps))).collect();
+        let trails: Vec<_> = locked.iter().map(|(number, steps)| (number, &**steps)).collect();
+        postcard::to_allocvec(&(last, trails))
+    }
+
+    /// Returns a stored trail with a step and a reader, by the names of its parts.
+    #[cfg(test)]
+    pub(crate) fn stored_as_json() -> serde_json::Value {
+        let position = Position { offset: 1, state: ReaderState::Active };
+        let reader = ReaderSteps { epoch: Epoch::default(), pane: PaneId(1), first: position, last: position };
+        let steps = [Step { reader: 1, to: position }].into();
+        let log = StepLog { readers: [(1, reader)].into(), before: 0, steps };
+        serde_json::to_value((1, [(1, log)])).unwrap_or_default()
+    }
+
+    /// Restores the trails of [`Self::store`]. Their streams have ended; readers resume on others.
+    pub(crate) fn restore(bytes: &[u8]) -> postcard::Result<Self> {
+        let (last, stored): (u64, Vec<(u64, StepLog)>) = postcard::from_bytes(bytes)?;
+        let weight = stored.iter().map(|(_, steps)| steps.weight()).sum();
+        let ended = stored.iter().map(|(number, _)| *number).collect();
+        let trails = stored.into_iter().map(|(number, steps)| (number, Arc::new(Mutex::new(steps)))).collect();
+        Ok(Self { table: Mutex::new(Table { trails, last, ended }), weight: AtomicUsize::new(weight) })
     }
 
     /// Looks up the position of every pane at a point of a stream.
@@ -147,7 +184,7 @@ fn lock(steps: &Mutex<StepLog>) -> MutexGuard<'_, StepLog> {
 
 impl Trail {
     /// Returns the stream's number.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
@@ -300,6 +337,23 @@ mod tests {
         assert_eq!(exactly(&trails, number, gone).len(), 599);
         assert_eq!(trails.look_up(number, gone + 1), Lookup::Unknown);
         assert_eq!(trails.look_up(number + 1, 0), Lookup::Unknown);
+    }
+
+    #[test]
+    fn a_restored_trail_is_known_until_others_need_the_room() {
+        let trails = Arc::new(Trails::default());
+        let (first, second) = (trails.begin(), trails.begin());
+        let points = [&first, &second].map(|trail| {
+            trail.record([(1, Some(place(1, 10, false)))]);
+            (trail.number(), trail.record([(1, Some(place(1, 20 + trail.number(), false)))]))
+        });
+        drop(second);
+        let restored = Arc::new(Trails::restore(&trails.store().unwrap()).unwrap());
+        for (number, at) in points {
+            assert_eq!(exactly(&restored, number, at), [place(1, 20 + number, false)]);
+        }
+        assert!(points.iter().all(|(number, _)| *number < restored.begin().number()));
+        assert_eq!(restored.weight.load(Ordering::Relaxed), trails.weight.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -118,6 +118,23 @@ impl Pane {
         Ok(self.state().command(number))
     }
 
+    /// Returns the commands from this number on, as [`Self::commands`] does.
+    pub fn commands_from(&self, number: u64) -> Result<Vec<PaneCommand>> {
+        self.server().engine().authorize(Tier::Read)?;
+        Ok(self.state().commands_from(number))
+    }
+
+    /// Returns the latest `most` commands whose place on the screen is known, the earliest first, each
+    /// with the number of the line at which it was typed
+    /// ([`Screen::read_line`](muxtap_core::screen::Screen::read_line)).
+    ///
+    /// A line is unknown if the shell marks no prompts, if it was erased, and after a change of the
+    /// pane's width.
+    pub fn commands_by_line(&self, most: usize) -> Result<Vec<(u64, PaneCommand)>> {
+        self.server().engine().authorize(Tier::Read)?;
+        Ok(self.state().commands_by_line(most))
+    }
+
     /// Returns what a command of this pane has printed so far.
     ///
     /// Error: `INVALID_ARGUMENT` for a command of another pane.
@@ -133,6 +150,12 @@ impl Pane {
         while let Some(chunk) = self.state().command_chunk(&command, from) {
             is_whole &= chunk.start == from;
             from = chunk.end;
+            let is_all = chunk.start == command.start.offset && chunk.end >= command.end.offset;
+            let redrawable = is_all.then(|| self.state().lock().redrawable(chunk.start, chunk.end)).flatten();
+            if let Some(redrawn) = redrawable.and_then(|output| output.text()) {
+                text = redrawn;
+                break;
+            }
             text.push_str(&rendered(chunk).await?);
         }
         is_whole &= from >= command.end.offset;

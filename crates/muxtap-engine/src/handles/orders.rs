@@ -104,6 +104,14 @@ impl Server {
         self.host.probe(metadata, shell::program_args).await.flatten()
     }
 
+    /// Runs a shell script on the other host of the server, with these arguments, and returns what it
+    /// prints; a profile of the host may print before it. Error: `TMUX_UNAVAILABLE` if the host
+    /// cannot be reached.
+    pub async fn script_there(&self, script: &str, args: &[&str]) -> Result<String> {
+        self.engine.authorize(Tier::Read)?;
+        self.host.server().spec().script_there(script, args).await
+    }
+
     /// Returns whether the server runs on this machine, where its directories exist too.
     pub fn is_local(&self) -> bool {
         self.host.server().spec().is_local()

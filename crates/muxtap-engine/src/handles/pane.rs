@@ -118,6 +118,7 @@ impl Pane {
             is_followed: followed.is_some(),
             made: locked.screen().made(),
             refreshed: locked.screen().refreshed(),
+            commands: locked.command_changes(),
             title: &locked.metadata().title,
             cursor: self.state.cursor(locked.ring().end()),
             exit: locked.exit(),
@@ -221,8 +222,9 @@ impl Pane {
     }
 
     /// Types a text, waits for its echo, and presses Enter in a way that programs with an input box
-    /// accept as Enter. The response says whether the echo was seen. If the future is dropped
-    /// halfway, the text may remain without its Enter.
+    /// accept as Enter. Several lines are one message to a program that enabled bracketed paste. The
+    /// response says whether the echo was seen. If the future is dropped halfway, the text may remain without
+    /// its Enter.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -407,6 +409,8 @@ pub struct PaneLook<'a> {
     /// How often this screen was refreshed from tmux: line numbers stay valid, but a line may look
     /// different.
     pub refreshed: u64,
+    /// How often the result of [`Pane::commands_by_line`] may have changed.
+    pub commands: u64,
     /// The title in tmux.
     pub title: &'a str,
     /// The end of the output that the screen shows.

@@ -1,6 +1,6 @@
 //! Reads and captures.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use muxtap_api::{CaptureAnswer, CaptureRequest, Cursor, Gap, Result, Since};
 use muxtap_core::{
@@ -96,6 +96,16 @@ impl Output {
     /// sequences, if such a place is found within 8 KiB.
     pub fn bytes(&self) -> &[u8] {
         &self.chunk.bytes
+    }
+
+    /// Returns the bytes without the lines and marks of `run`, which text leaves out, too.
+    pub fn shown(&self) -> Cow<'_, [u8]> {
+        self.chunk.shown()
+    }
+
+    /// Returns the place of an offset in [`Output::shown`].
+    pub fn shown_place(&self, offset: u64) -> usize {
+        self.chunk.shown_place(offset)
     }
 
     /// Returns the text: without escape sequences, with carriage returns and backspaces applied,

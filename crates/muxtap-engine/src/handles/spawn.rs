@@ -89,6 +89,13 @@ impl Spawn {
         self
     }
 
+    /// Makes the shell mark its commands: without a command, or with one that starts an interactive
+    /// bash, zsh, fish, dash, ash, mksh or ksh. Default: as [`crate::Options::shell_integration`].
+    pub fn shell_integration(mut self, on: bool) -> Self {
+        self.runs.shell_integration = Some(on);
+        self
+    }
+
     /// Sets the columns and rows of a new session (default: 80 and 24). A new pane uses the rows
     /// or, with [`Spawn::beside`], the columns.
     pub fn size(mut self, columns: u16, rows: u16) -> Self {

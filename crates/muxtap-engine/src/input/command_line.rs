@@ -1,31 +1,93 @@
-//! The line that makes a shell run a command, report where its output begins and ends, and leave no
-//! trace of the line itself.
+//! What `run` types into a shell.
+//!
+//! The typed line is short and the same for each command: it makes the shell read a private file
+//! ([`super::run_script`]). Where the shell cannot read muxtap's files, the line itself has the
+//! command and the marks ([`Shell::typed_line`]).
 
 use std::fmt::Write as _;
 
 use muxtap_api::{Error, ErrorCode, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     input::{
-        prompt::{EmptyPrompt, Keymap},
+        prompt::EmptyPrompt,
+        run_script::{self, begin_marks, shown_word},
         shell::Shell,
     },
     pane::shell_marks::RUN_OSC,
 };
 
+/// The most rows of a prompt that are known.
+const PROMPT_ROWS: usize = 2;
+/// The number of characters by which a part of a typed line is recognized.
+const LINE_START: usize = 12;
 /// The most bytes of one line in a terminal in cooked mode (F28).
 const COOKED_LINE: usize = 4095;
 
-/// A word that zsh's line editor expands to `xx`. The expansion sets the option by which zsh
-/// forgets a line that begins with a space, and stores its old value. If the line itself set the
-/// option, that would be too late.
-const ZSH_FORGET: &str = "${${_muxtap_h::=$options[histignorespace]}:+x}${${options[histignorespace]::=on}:+x}";
-const ZSH_FORGET_SHOWN: usize = 2;
-/// Expands the word before the cursor (`expand-word`).
+/// The end of a line, after which keys that a person presses at the last moment are a comment.
+const HARMLESS: &str = " #";
+/// Expands the word before the cursor in zsh's emacs keymap (`expand-word`).
 const ZSH_EXPAND: &str = "\x18*";
-/// Runs first: the shell may abandon the line, but has marked it as one to forget by then.
-const ZSH_RESTORE: &str = "options[histignorespace]=$_muxtap_h;unset _muxtap_h;";
-const ZSH_END: &str = ";unset _muxtap";
+/// In zsh's word: sets the option by which zsh forgets a line that begins with a space, and stores
+/// its old value. If the line itself set the option, that would be too late.
+const ZSH_FORGET: &str = "${${_muxtap_h:=${options[histignorespace]}}:+}${${options[histignorespace]::=on}:+}";
+
+/// A line for the shell's prompt.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct TypedLine {
+    /// The keys, without Enter.
+    pub(crate) keys: String,
+    /// The line as the line editor shows it then; printable ASCII.
+    pub(crate) shown: String,
+    /// The end of the line in any redrawing of it.
+    pub(crate) ending: String,
+    /// A part of the line that no other text has.
+    pub(crate) token: String,
+}
+
+impl TypedLine {
+    /// Returns whether a text shows this line, rows of the prompt, and nothing else. `before`: the text
+    /// before it, which ends in the prompt. `entered`: the line was entered, not removed.
+    pub(crate) fn is_all_of(&self, printed: &str, before: &str, entered: bool) -> bool {
+        let Self { keys, shown, ending, token } = self;
+        let known: Vec<_> = before.lines().rev().take(PROMPT_ROWS).map(str::trim).collect();
+        let longest = known.iter().map(|row| row.chars().count()).max().unwrap_or_default();
+        // A right prompt, with blanks before it.
+        let is_right = |text: &str| known.iter().any(|row| row.ends_with(text));
+        let is_ours = |text: &str| {
+            let length = text.chars().count();
+            // A prompt that is drawn anew or a trace may precede the line.
+            let is_short = length <= keys.chars().count() + longest + LINE_START;
+            let is_line = match text.rsplit_once(ending.as_str()).filter(|_| entered) {
+                Some((_, after)) => {
+                    let after = after.trim_start().trim_start_matches('#').trim();
+                    after.is_empty() || is_right(after)
+                }
+                None => text.contains(token),
+            };
+            // Line editors draw a row of a longer line by itself, and characters twice where a row ends;
+            // keys that they do not know are shown after a line that was removed.
+            let start: String = text.chars().take(LINE_START).collect();
+            let is_row = keys != shown && (length == 1 || length >= LINE_START) && keys.contains(&start);
+            is_short && (is_line || is_row) || known.contains(&text) || text.starts_with(run_script::BEGIN)
+        };
+        printed.lines().filter(|line| !line.trim().is_empty()).all(|line| {
+            let mut texts = line.split("  ").map(str::trim).filter(|text| !text.is_empty());
+            is_ours(line.trim())
+                || texts.next().is_some_and(is_ours) && texts.all(|text| is_ours(text) || is_right(text))
+        })
+    }
+
+    /// Adds a space if the line ends where a row ends: then the cursor's row is known.
+    pub(crate) fn padded(mut self, prompt: &EmptyPrompt) -> Self {
+        if prompt.fills_row(self.shown.len()) {
+            self.keys.push(' ');
+            self.shown.push(' ');
+        }
+        self
+    }
+}
 
 /// Words of zsh's continuation prompt (`%_`, zshmisc(1)).
 const ZSH_CONTINUES: [&str; 30] = [
@@ -62,24 +124,42 @@ const ZSH_CONTINUES: [&str; 30] = [
 ];
 
 impl Shell {
-    /// Returns the keys to type at an empty prompt, including Enter.
+    /// Returns the line that makes the shell read this file. The leading space keeps it out of most
+    /// histories. `forgets`: zsh is made to forget it, if its line editor has emacs keys.
+    pub(crate) fn source_line(self, path: &str, forgets: bool) -> TypedLine {
+        let word = match self {
+            Self::Posix => r"\.",
+            Self::Bash | Self::Zsh => r"\builtin .",
+            // In a file that is read, `exit` does not end the shell.
+            Self::Fish => {
+                let line = format!(" set -g _muxtap_s $status; eval (builtin string collect <{path}) ");
+                let token = path.to_owned();
+                return TypedLine { keys: line.clone(), shown: line, ending: format!("{path})"), token };
+            }
+        };
+        // In zsh, where a comment may not be known, and in fish, they are arguments that nothing uses.
+        let after = if self == Self::Zsh { " " } else { HARMLESS };
+        let shown = format!(" {word} {path}{after}");
+        let (head, tail) = path.rsplit_once('/').unwrap_or(("", path));
+        let keys = if self == Self::Zsh && forgets {
+            format!(" {word} {head}/{ZSH_FORGET}{tail}{ZSH_EXPAND}{after}")
+        } else {
+            shown.clone()
+        };
+        TypedLine { keys, shown, ending: path.to_owned(), token: head.to_owned() }
+    }
+
+    /// Returns a line that holds the command itself, for a shell that cannot read muxtap's files.
     ///
-    /// The line stores the command in a variable and removes itself from the screen and the
-    /// history. It prints the command in its own place, a mark with the command's length, and after
-    /// the output a mark with its status. Only running the line can print the marks: the line, and
-    /// so its echo, spells the escape byte as characters. The line is printable ASCII throughout:
-    /// its width on the screen is known, and no line editor completes or expands anything in it.
-    /// The leading space keeps it out of most histories.
-    pub(crate) fn command_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<Vec<u8>> {
+    /// Only running the line can print the marks: the line, and so its echo, spells the escape byte
+    /// as characters. The line is printable ASCII throughout: its width on the screen is known, and no
+    /// line editor completes or expands anything in it.
+    pub(crate) fn typed_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<TypedLine> {
         let kept = self.assignment(command);
         let forget = match self {
-            // `-s` replaces the line if it is in the history; then the newest entry is dropped.
             Self::Bash => "history -s x;history -d -1 2>/dev/null;",
-            // A line that is to be forgotten is removed as soon as another one follows.
-            Self::Zsh if prompt.editor == Some(Keymap::Emacs) => "print -rs -- $_muxtap;",
             _ => "",
         };
-        let restore_history = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) { ZSH_RESTORE } else { "" };
         let (value, length, run, status, end) = match self {
             Self::Posix | Self::Bash => {
                 ("\"$_muxtap\"", "${#_muxtap}", "command eval \"$_muxtap\"", "$?", "unset _muxtap")
@@ -87,43 +167,29 @@ impl Shell {
             Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "eval \"$_muxtap\"", "$?", "unset _muxtap"),
             Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "eval $_muxtap", "$status", "set -e _muxtap"),
         };
-        // Control characters are not shown, because the terminal would obey them.
-        let tame = command.chars().all(|character| !character.is_control() || matches!(character, '\n' | '\t'));
-        let shown = if tame { value } else { "'(a command with control characters)'" };
-        let tail = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) {
-            (": ", ZSH_FORGET, ZSH_FORGET_SHOWN, ZSH_EXPAND, ZSH_END)
-        } else {
-            (end, "", 0, "", "")
-        };
-        let (above, column) = prompt.above;
+        let shown = shown_word(command, value);
+        let column = prompt.above.1 + 1;
         let line = |rows: usize| {
             format!(
-                " {restore_history}{kept};{forget}printf \
-                 '\\33[{rows:04}A\\33[{:04}G\\33[J%s\\n\\33]{RUN_OSC};{nonce};s;%s\\7' {shown} {length};{run};printf \
-                 '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{}",
-                column + 1,
-                tail.0
+                " {kept};{forget}printf '\\33[{rows:04}A\\33[{column:04}G\\33[J{}' {shown} {length};{run};printf \
+                 '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{end}",
+                begin_marks(nonce).replacen(";s\\7", ";s;%s\\7", 1)
             )
         };
-        let (_, word, word_shown, expand, restore) = tail;
-        let width = usize::from(prompt.cursor.width.max(1));
-        let cells = usize::from(prompt.column) + line(0).len() + word_shown + restore.len();
-        // If the line ends at the end of a row, the cursor may be on that row or on the next one. A
-        // space makes it certain.
-        let space = if cells.is_multiple_of(width) { " " } else { "" };
-        let rows = usize::from(above) + (cells + space.len()) / width + 1;
-        let typed = format!("{}{word}{expand}{restore}{space}\r", line(rows));
-        if prompt.editor.is_none() && typed.len() > COOKED_LINE {
+        let cells = line(0).len();
+        let rows = prompt.rows_below(cells + usize::from(prompt.fills_row(cells)));
+        let shown = line(rows);
+        if !prompt.has_editor && shown.len() > COOKED_LINE {
             return Err(Error::new(
                 ErrorCode::InvalidArgument,
                 format!(
                     "command: too long to type: a line of {} bytes; a terminal accepts at most {COOKED_LINE} in one \
                      line: write it to a file and run that",
-                    typed.len()
+                    shown.len()
                 ),
             ));
         }
-        Ok([prompt.clear.as_slice(), typed.as_bytes()].concat())
+        Ok(TypedLine { keys: shown.clone(), shown, ending: end.to_owned(), token: nonce.to_owned() })
     }
 
     /// Returns whether a prompt is this shell's continuation prompt.
@@ -173,4 +239,49 @@ fn as_format(command: &str) -> String {
 fn octal(byte: u8, text: &mut String) {
     // Writing to a String cannot fail.
     let _ = write!(text, "\\{byte:03o}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: &str = "/run/user/1/muxtap-r7-0011aabb/r";
+
+    #[test]
+    fn only_the_line_and_the_prompt_are_ours() {
+        let line = Shell::Bash.source_line(PATH, false);
+        let typed = format!(" \\builtin . {PATH} #");
+        for (before, printed, is_ours) in [
+            ("$ ", typed.clone(), true),
+            ("~/dir right\n$ ", format!("{typed}   right\n"), true),
+            // A prompt that is drawn anew, and a trace.
+            ("~/dir\n❯ ", format!("{typed}\n~/dir\n> {typed}\n+ builtin . {PATH}\n"), true),
+            ("$ ", format!("{typed}\n{{ _muxtap_s=$? _muxtap_f=$-; \\builtin set +xv; }} 2>/dev/null\n"), true),
+            // Other programs' text, also if it is a part of the line or was printed long before.
+            ("$ ", format!("{typed}\ntick\n"), false),
+            ("$ ", format!("{typed}\nbuiltin\n"), false),
+            ("$ ", format!("{typed}\n.\n"), false),
+            ("tick\nrow\nrow\n$ ", format!("tick\n{typed}\n"), false),
+            ("$ ", format!("{typed}touch\n"), false),
+            ("$ ", format!("{}{typed}\n", "x".repeat(100)), false),
+            ("$ ", "tick\n".to_owned(), false),
+        ] {
+            assert_eq!(line.is_all_of(&printed, before, true), is_ours, "{before:?} {printed:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_zsh_is_drawn_in_parts() {
+        let line = Shell::Zsh.source_line(PATH, true);
+        let first = format!("i {}", line.keys.chars().take(90).collect::<String>());
+        let second: String = line.keys.chars().skip(90).filter(|key| !key.is_control()).collect();
+        for (printed, entered, is_ours) in [
+            (format!("{first}\n{second}\n  r  19:26 right\n"), true, true),
+            // With vi keys, what expands the word is shown, and the line is removed.
+            (format!("{first}\n{second}*^E\n"), false, true),
+            (format!("{first}\n{second}\ntick\n"), true, false),
+        ] {
+            assert_eq!(line.is_all_of(&printed, "vm# 19:26 right", entered), is_ours, "{printed:?}");
+        }
+    }
 }

@@ -1,37 +1,31 @@
 //! `run`: types a command into an idle shell, and returns exactly its output and its exit status.
 
+mod typing;
+
 use std::{
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Error, ErrorCode, Operation, Result, RunAnswer, RunMethod, RunRequest};
-use muxtap_core::{
-    protocol::command::{Command, CommandLine},
-    stream::render,
-};
+use muxtap_api::{Error, ErrorCode, Operation, ReadFormat, Result, RunAnswer, RunMethod, RunRequest};
+use muxtap_core::stream::{colors, render};
+use muxtap_tmux::death;
+
+use typing::{ExclusiveRun, PendingCommand};
 
 use crate::{
     Host, PaneState, Server,
     audit_scope::AuditScope,
     deadline::Deadline,
     input::{
-        self,
         prompt::{EmptyPrompt, Prompt},
+        run_file::RunFile,
         shell::{self, ForegroundState, IdleShell},
     },
     limits,
-    pane::Typing,
     wait::duration,
 };
-
-use muxtap_base::nonce;
-use muxtap_tmux::{Request, death};
-use tokio_util::sync::CancellationToken;
 
 /// How long a program in the pane may take to end, unless the request says otherwise.
 const PROMPT_PATIENCE: Duration = Duration::from_secs(1);
@@ -51,8 +45,6 @@ const EXIT_KNOWN: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_millis(100);
 /// Characters of a pane's output that an error shows.
 const SEEN: usize = 500;
-/// How often the command is typed again after a user typed meanwhile.
-const ATTEMPTS: u32 = 3;
 
 /// Why the wait for a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +120,7 @@ impl Server {
         let begun = Instant::now();
         let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
         audit.resolved(pane.id());
-        let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
+        let exclusive = Arc::new(ExclusiveRun::claim(&pane, deadline).await?);
         // The command's marks appear only in the output.
         deadline.before(NOT_TYPED, self.host.server_of(&pane).let_flow(pane.id())).await?;
         let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
@@ -138,80 +130,21 @@ impl Server {
             command: command.to_owned(),
             clear: request.clear_line,
         };
-        let (prompt, mark) = self.type_in_time(pending, deadline).await?;
+        let (prompt, mark, file) = self.type_in_time(pending, deadline).await?;
+        pane.set_typed_run(request.key.clone());
         let lengths = [command.len(), command.chars().count()];
-        Ok(StartedRun { host: self.host.clone(), exclusive, reader, prompt, mark, lengths, begun, deadline })
-    }
-
-    /// Types the command in a task of its own: a caller that leaves must not leave a probe on the
-    /// line. Without a caller, or after its timeout, the command is no longer typed.
-    async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<(EmptyPrompt, u64)> {
-        let host = &self.host;
-        let pane = pending.exclusive.pane.clone();
-        let wanted = CancellationToken::new();
-        let gone = wanted.clone();
-        let _left = wanted.clone().drop_guard();
-        let server = self.clone();
-        let mut task = self.engine.shared.tasks.spawn(async move {
-            tokio::select! {
-                typed = server.type_command(&pending, &gone) => typed,
-                () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
-            }
-        });
-        let failed = |_| Err(Error::internal("the command could not be typed"));
-        if let Ok(typed) = tokio::time::timeout_at(deadline.at().into(), &mut task).await {
-            return typed.unwrap_or_else(failed);
-        }
-        wanted.cancel();
-        if let Ok(typed) = tokio::time::timeout(limits::ANSWER_GRACE, &mut task).await {
-            return typed.unwrap_or_else(failed);
-        }
-        let question = || {
-            let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
-            Request::Plain(CommandLine::of([ask.format("#{pane_id}")]))
-        };
-        let own = host.server_of(&pane);
-        let asked = own.read(Some(pane.id()), question);
-        match tokio::time::timeout(limits::ANSWER_GRACE, asked).await {
-            Ok(Ok(_)) => Err(too_late(&pane)),
-            _ => deadline.before(TYPED, std::future::pending()).await,
-        }
-    }
-
-    /// Types the command at an empty prompt. Returns the prompt, and the stream's end just before.
-    async fn type_command(&self, pending: &PendingCommand, gone: &CancellationToken) -> Result<(EmptyPrompt, u64)> {
-        let PendingCommand { exclusive, reader, command, clear } = pending;
-        let (pane, nonce) = (&exclusive.pane, &exclusive.nonce);
-        let prompt = Prompt { server: self, pane, reader: *reader };
-        for _ in 0..ATTEMPTS {
-            let empty = prompt.empty(*clear).await?;
-            if gone.is_cancelled() {
-                prompt.undo(&empty).await?;
-                return Err(too_late(pane));
-            }
-            let line = reader.shell.command_line(command, nonce, &empty);
-            if line.is_err() {
-                prompt.undo(&empty).await?;
-            }
-            let keys = line?;
-            let mark = pane.begin_command_line(nonce);
-            // tmux itself checks that no user has typed since.
-            let typed = input::prepare_unechoed(pane, &keys);
-            let sent = match typed {
-                Ok(typed) => self.send_if(pane, typed, Some(empty.cursor)).await,
-                Err(error) => Err(error),
-            };
-            if let Ok(Some(_)) = sent {
-                return Ok((empty, mark));
-            }
-            pane.lock().end_command_line();
-            prompt.undo(&empty).await?;
-            sent?;
-        }
-        Err(Error::new(
-            ErrorCode::Conflict,
-            format!("a person is typing at the prompt of pane {}; nothing was run", pane.id()),
-        ))
+        Ok(StartedRun {
+            host: self.host.clone(),
+            exclusive,
+            reader,
+            prompt,
+            mark,
+            lengths,
+            escapes: request.escapes,
+            begun,
+            deadline,
+            _file: file,
+        })
     }
 
     /// Returns the idle shell of the pane. Waits for a shell that is starting, and for at most
@@ -231,13 +164,16 @@ impl Server {
         let rests = async {
             loop {
                 changes.borrow_and_update();
-                let occupied = match shell::foreground_state(host, pane.metadata()).await {
+                let occupied = match shell::waiting_shell(host, pane).await {
                     ForegroundState::Shell(reader) => return Ok(reader),
                     ForegroundState::Busy(name) => {
                         if busy.get_or_insert_with(Instant::now).elapsed() >= SHELL_START {
-                            return Err(running(&name));
+                            return Err(Refusal::Occupied(running(&name)));
                         }
                         None
+                    }
+                    ForegroundState::Other(name) if shell::UNSUPPORTED.contains(&name.as_str()) => {
+                        return Err(Refusal::Never(format!("`{name}` is a shell in which run cannot run commands")));
                     }
                     ForegroundState::Other(name) => Some(running(&name)),
                     ForegroundState::Question(shell) => Some(format!("`{shell}` waits for the answer to a question")),
@@ -246,7 +182,7 @@ impl Server {
                     None => true,
                     Some(what) => {
                         if begun.elapsed() >= patience {
-                            return Err(what);
+                            return Err(Refusal::Occupied(what));
                         }
                         (busy, runs) = (None, Some(what));
                         changed.elapsed() < PROMPT_LOOKS
@@ -257,76 +193,48 @@ impl Server {
                 let left = patience.saturating_sub(begun.elapsed());
                 let pause = if looks { SHELL_LOOK } else { left };
                 match tokio::time::timeout(pause, changes.changed()).await {
-                    Ok(Err(_)) => return Err(running("nothing")),
+                    Ok(Err(_)) => return Err(Refusal::Occupied(running("nothing"))),
                     Ok(Ok(())) => changed = Instant::now(),
                     Err(_) => {}
                 }
             }
         };
-        let refused = |what: &str| {
-            Error::new(
-                ErrorCode::Conflict,
-                format!("no idle shell in pane {}: {what}; use send-keys and wait-for, or another pane", pane.id()),
-            )
-            .at_stage("occupied")
+        let refused = |refusal: Refusal| {
+            let (what, stage) = match refusal {
+                Refusal::Occupied(what) => (what, Some("occupied")),
+                Refusal::Never(what) => (what, None),
+            };
+            let message =
+                format!("no idle shell in pane {}: {what}; use send-keys and wait-for, or another pane", pane.id());
+            let error = Error::new(ErrorCode::Conflict, message);
+            match stage {
+                Some(stage) => error.at_stage(stage),
+                None => error,
+            }
         };
         match tokio::time::timeout(deadline.remaining(), rests).await {
             Ok(Ok(reader)) => Ok(reader),
-            Ok(Err(what)) => Err(refused(&what)),
-            Err(_) => Err(refused(&runs.unwrap_or_else(|| running(&pane.metadata().command)))),
+            Ok(Err(refusal)) => Err(refused(refusal)),
+            Err(_) => Err(refused(Refusal::Occupied(runs.unwrap_or_else(|| running(&pane.metadata().command))))),
         }
     }
+}
+
+/// Why no command can be run in a pane.
+enum Refusal {
+    /// A program runs there, which may end.
+    Occupied(String),
+    /// No wait would change it.
+    Never(String),
 }
 
 /// Says that a program runs.
 fn running(name: &str) -> String {
-    format!("`{name}` is running")
-}
-
-/// A command to type.
-struct PendingCommand {
-    exclusive: Arc<ExclusiveRun>,
-    reader: IdleShell,
-    command: String,
-    clear: bool,
-}
-
-fn too_late(pane: &PaneState) -> Error {
-    let message =
-        format!("the timeout expired before the prompt of pane {} was known to be empty; nothing was run", pane.id());
-    Error::new(ErrorCode::Timeout, message).at_stage("prompt")
-}
-
-/// A pane's permit for one `run` at a time. Its nonce is registered meanwhile.
-struct ExclusiveRun {
-    pane: Arc<PaneState>,
-    nonce: String,
-    /// Whether the permit was released: the command is watched, and another may be run.
-    is_released: AtomicBool,
-}
-
-impl ExclusiveRun {
-    fn claim(pane: &Arc<PaneState>) -> Result<Self> {
-        pane.begin_typing(Typing::Run)?;
-        let nonce = nonce::hex64();
-        pane.register_nonce(&nonce);
-        Ok(Self { pane: pane.clone(), nonce, is_released: AtomicBool::new(false) })
-    }
-
-    /// Releases the permit. The command's marks are still read.
-    fn release(&self) {
-        let mut locked = self.pane.lock();
-        if !self.is_released.swap(true, Ordering::Relaxed) {
-            locked.end_typing();
-            locked.end_command_line();
-        }
-    }
-}
-
-impl Drop for ExclusiveRun {
-    fn drop(&mut self) {
-        self.release();
-        self.pane.unregister_nonce(&self.nonce);
+    let what = format!("`{name}` is running");
+    if shell::CARRIERS.contains(&name) {
+        format!("{what}, and no shell behind it marks its prompts by the shell integration of muxtap")
+    } else {
+        what
     }
 }
 
@@ -341,8 +249,12 @@ pub(super) struct StartedRun {
     mark: u64,
     /// The command's length in bytes and in characters: shells report either.
     lengths: [usize; 2],
+    /// Whether the answer keeps the output's colors.
+    escapes: bool,
     begun: Instant,
     deadline: Deadline,
+    /// The file that the shell reads; removed with the run.
+    _file: Option<RunFile>,
 }
 
 impl StartedRun {
@@ -398,7 +310,7 @@ impl StartedRun {
     pub(super) async fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
         let pane = self.pane();
         let found = self.marks();
-        let (output, end_offset, truncated) = output(pane, &found);
+        let (output, end_offset, truncated) = output(pane, &found, self.escapes);
         let details = || {
             let status = found.exit.and_then(|exit| exit.status);
             let cursor = pane.cursor(end_offset).to_string();
@@ -415,7 +327,10 @@ impl StartedRun {
                     (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
                 }
                 RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
-                RunEnd::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
+                RunEnd::NotBegun => (
+                    ErrorCode::InconsistentState,
+                    "the command was not seen to begin, and whether it ran is not known,",
+                ),
             };
             let message = format!("{what} in pane {}; output since then: {typed:?}", pane.id());
             return Err(Error::new(code, message).at_stage("typed").with_details(details()));
@@ -490,11 +405,18 @@ impl RunningCommand<'_> {
                 (quiet_since, quiet) = (last_output, BEGINNING);
             }
             let unbegun = found.begin.is_none() && shell_ended.is_none();
-            // Only a line editor shows that the shell waits for a line and runs nothing of its own.
-            let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
+            // Only the prompt shows that the shell waits for a line and runs nothing of its own.
+            let abandonable = found.begin.is_some() && shell_ended.is_none() && !self.prompt.text.trim().is_empty();
+            if unbegun && sent.elapsed() >= BEGINNING {
+                // A hook of the shell takes long: other output is not held back for it.
+                self.pane.show_held_text();
+            }
             let looks = (unbegun || abandonable) && quiet_since.elapsed() >= quiet;
             if looks {
                 quiet = if unbegun { quiet } else { 2 * quiet };
+            }
+            if looks && self.reader.is_marked && self.has_left().await {
+                return RunEnd::Shell;
             }
             if looks && self.is_idle().await {
                 // Marks that arrived meanwhile count.
@@ -532,10 +454,16 @@ impl RunningCommand<'_> {
         prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 
+    /// Returns whether the shell behind another terminal has given way to the one outside.
+    async fn has_left(&self) -> bool {
+        let waiting = shell::waiting_shell(&self.server.host, self.pane).await;
+        matches!(waiting, ForegroundState::Shell(IdleShell { is_marked: false, .. }))
+    }
+
     /// Returns whether the shell waits for a line.
     async fn is_idle(&self) -> bool {
         matches!(
-            shell::foreground_state(&self.server.host, self.pane.metadata()).await,
+            shell::waiting_shell(&self.server.host, self.pane).await,
             ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid
         )
     }
@@ -557,10 +485,18 @@ fn command_marks(pane: &PaneState, nonce: &str) -> CommandMarks {
 }
 
 /// Returns the output between the marks, its end, and whether its beginning was dropped.
-fn output(pane: &PaneState, found: &CommandMarks) -> (String, u64, bool) {
+fn output(pane: &PaneState, found: &CommandMarks, escapes: bool) -> (String, u64, bool) {
     let locked = pane.lock();
     let end = found.end.map_or_else(|| locked.ring().end(), |(end, _)| end);
     let Some(begin) = found.begin else { return (String::new(), end, false) };
     let from = begin.max(locked.ring().start());
-    (render::render_text(locked.ring(), from, end), end, from > begin)
+    let redrawable = locked.redrawable(begin, end);
+    let text = render::render_text(locked.ring(), from, end);
+    let colored = (escapes && end > from).then(|| {
+        let chunk = locked.ring().read(from, locked.reading(end - from, ReadFormat::Ansi));
+        (chunk.end == end).then(|| colors::colored(&chunk.shown(), &text))?
+    });
+    drop(locked);
+    let text = redrawable.and_then(|output| output.text()).or(colored.flatten()).unwrap_or(text);
+    (text, end, from > begin)
 }

@@ -355,12 +355,40 @@ fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> 
     let locked = pane.lock();
     let begin = from.max(locked.ring().start());
     let end = end.max(begin);
+    let truncated = dropped || begin > from;
+    let redrawable = if truncated { None } else { locked.redrawable(begin, end) };
+    drop(locked);
+    match redrawable.and_then(|output| output.text()) {
+        Some(text) => redrawn_text(&text, pane.cursor(end), chars),
+        None => text_as_printed(pane, begin, end, truncated, chars),
+    }
+}
+
+/// Returns the text that output which rewrites its own lines has left, in at most `chars` characters. What is cut can
+/// only be read as it was printed.
+fn redrawn_text(text: &str, cursor: Cursor, chars: usize) -> RunText {
+    let count = text.chars().count();
+    let all = RunText { output: text.to_owned(), cursor: Some(cursor), tail: None, cut: 0, truncated: false };
+    if count <= chars {
+        return all;
+    }
+    let most = text.char_indices().nth(chars / 4).map_or(text.len(), |(at, _)| at);
+    let head = text.get(..most).unwrap_or_default();
+    let head = head.rfind('\n').map_or(head, |at| head.get(..=at).unwrap_or_default());
+    let rest = text.get(head.len()..).unwrap_or_default();
+    let (tail, cut) = render::text_end(rest, chars - chars / 4);
+    RunText { output: head.to_owned(), tail: Some(tail.to_owned()), cut, ..all }
+}
+
+/// Returns output as it was printed, in at most `chars` characters.
+fn text_as_printed(pane: &PaneState, begin: u64, end: u64, truncated: bool, chars: usize) -> RunText {
+    let locked = pane.lock();
+    let begin = begin.max(locked.ring().start());
     let head = |chars| {
         let mut head = TextHead::new(chars);
         locked.ring().decode_from(begin, end, &mut head);
         head.finish()
     };
-    let truncated = dropped || begin > from;
     let (output, rest) = head(chars);
     let Some(_) = rest else {
         return RunText { output, cursor: Some(pane.cursor(end)), tail: None, cut: 0, truncated };
@@ -370,15 +398,6 @@ fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> 
     let rest = rest.filter(|rest| *rest > begin).unwrap_or(end);
     let remaining = render::render_text(locked.ring(), rest, end);
     drop(locked);
-    let count = remaining.chars().count();
-    let skipped = count.saturating_sub(chars - chars / 4);
-    let at = remaining.char_indices().nth(skipped).map_or(remaining.len(), |(at, _)| at);
-    let tail = remaining.get(at..).unwrap_or_default();
-    // Whole lines, unless one is longer than all characters that may be shown.
-    let tail = match tail.split_once('\n') {
-        Some((_, whole)) if skipped > 0 && !whole.is_empty() => whole,
-        _ => tail,
-    };
-    let cut = count - tail.chars().count();
+    let (tail, cut) = render::text_end(&remaining, chars - chars / 4);
     RunText { output, cursor: Some(pane.cursor(rest)), tail: Some(tail.to_owned()), cut, truncated }
 }

@@ -1,13 +1,14 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
+use muxtap_base::quoting::shell_word;
 use muxtap_tmux::{Foreground, Proc, TerminalInput};
 
-use crate::{Host, pane::PaneMetadata};
+use crate::{Host, PaneState, pane::PaneMetadata};
 
 /// Shells that `run` supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// sh, dash, ash, ksh, mksh: quoting as in POSIX.
+    /// sh, dash, ash, ksh93, mksh: quoting as in POSIX.
     Posix,
     /// bash: the same, with a history.
     Bash,
@@ -28,6 +29,20 @@ pub struct IdleShell {
     pub canonical: bool,
     /// The character that erases the line in the terminal; 0 if it has no such character.
     pub kill: u8,
+    /// Whether the shell is known to read files that only this user can read.
+    pub reads_files: bool,
+    /// Whether only the shell's marks show it: it is behind another terminal.
+    pub is_marked: bool,
+}
+
+/// What tells the shells in a pane apart: the pid, if known, and whether the shell is behind another terminal.
+pub type ShellId = (Option<u32>, bool);
+
+impl IdleShell {
+    /// Returns what tells this shell apart from others in its pane.
+    pub fn id(&self) -> ShellId {
+        (self.pid, self.is_marked)
+    }
 }
 
 /// The usual character that erases a line (Ctrl-U).
@@ -64,10 +79,61 @@ pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> Foreground
     found.await.unwrap_or(ForegroundState::Busy(command))
 }
 
+/// Shells whose languages `run` does not write.
+pub const UNSUPPORTED: [&str; 8] = ["nu", "elvish", "xonsh", "tcsh", "csh", "pwsh", "rc", "es"];
+
+/// Programs behind which a shell may wait in a terminal of its own. Nothing is typed into another
+/// program, whatever marks it prints: a pager or a viewer shows those of the file.
+pub const CARRIERS: [&str; 15] = [
+    "ssh",
+    "sudo",
+    "doas",
+    "su",
+    "script",
+    "docker",
+    "podman",
+    "kubectl",
+    "nsenter",
+    "chroot",
+    "toolbox",
+    "lxc",
+    "incus",
+    "machinectl",
+    "systemd-run",
+];
+
+/// Returns the shell that waits for a line in a pane, or what runs there. A shell behind another terminal (ssh,
+/// `sudo -i`, a container) is known by its marks alone.
+pub async fn waiting_shell(host: &Host, pane: &PaneState) -> ForegroundState {
+    let state = foreground_state(host, pane.metadata()).await;
+    if !matches!(&state, ForegroundState::Other(name) if CARRIERS.contains(&name.as_str())) {
+        return state;
+    }
+    pane.marked_shell().map_or(state, |shell| {
+        ForegroundState::Shell(IdleShell {
+            shell,
+            pid: None,
+            canonical: false,
+            kill: KILL,
+            reads_files: false,
+            is_marked: true,
+        })
+    })
+}
+
 fn by_command(command: &str) -> ForegroundState {
     kind(command).map_or_else(
         || ForegroundState::Other(command.to_owned()),
-        |shell| ForegroundState::Shell(IdleShell { shell, pid: None, canonical: shell == Shell::Posix, kill: KILL }),
+        |shell| {
+            ForegroundState::Shell(IdleShell {
+                shell,
+                pid: None,
+                canonical: shell == Shell::Posix,
+                kill: KILL,
+                reads_files: false,
+                is_marked: false,
+            })
+        },
     )
 }
 
@@ -97,6 +163,10 @@ pub fn program_args(proc: &Proc, metadata: &PaneMetadata) -> Option<Vec<String>>
         return None;
     }
     let mut args = foreground.args;
+    if let Some(parts) = proc.pipeline(foreground.group) {
+        let words = |args: &Vec<String>| args.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
+        return Some(vec!["/bin/sh".into(), "-c".into(), parts.iter().map(words).collect::<Vec<_>>().join(" | ")]);
+    }
     if is_exit_wrapper(&args) {
         let mut wrapped = proc.child(foreground.group)?;
         while is_exit_wrapper(&wrapped.1) {
@@ -109,8 +179,7 @@ pub fn program_args(proc: &Proc, metadata: &PaneMetadata) -> Option<Vec<String>>
     }
     let program = args.first()?;
     let is_shell = kind(base_name(program)).is_some();
-    let has_script = is_command_line(&args) || args.iter().skip(1).any(|arg| !arg.starts_with('-'));
-    (!is_shell || has_script).then_some(args)
+    (!is_shell || is_command_line(&args) || has_script(&args)).then_some(args)
 }
 
 fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
@@ -140,8 +209,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     }
     let Some(shell) = kind(name) else { return ForegroundState::Other(name.to_owned()) };
     // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
-    let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
-    if runs_a_script {
+    if has_script(&foreground.args) {
         return ForegroundState::Other(foreground.args.join(" "));
     }
     // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
@@ -158,7 +226,33 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
         pid: Some(foreground.group),
         canonical: foreground.input == TerminalInput::Lines,
         kill: foreground.kill,
+        reads_files: !is_restricted(&foreground.args) && proc.shares_files(foreground.group),
+        is_marked: false,
     })
+}
+
+/// Returns whether a shell with these arguments runs a script or a command line.
+fn has_script(args: &[String]) -> bool {
+    const WITH_VALUE: [&str; 8] = ["--rcfile", "--init-file", "--init-command", "-C", "-o", "+o", "-O", "+O"];
+    let mut args = args.iter().skip(1);
+    while let Some(arg) = args.next() {
+        if arg == "-c" || !arg.starts_with(['-', '+']) {
+            return true;
+        }
+        if WITH_VALUE.contains(&arg.as_str()) {
+            args.next();
+        }
+    }
+    false
+}
+
+/// Returns whether these are the arguments of a shell that refuses to read a file by its path.
+fn is_restricted(args: &[String]) -> bool {
+    let is_restriction = |arg: &String| {
+        arg == "--restricted"
+            || arg.strip_prefix('-').is_some_and(|flags| !flags.starts_with('-') && flags.contains('r'))
+    };
+    args.iter().skip(1).any(is_restriction)
 }
 
 /// Returns whether these are the arguments of an exit wrapper ([`crate::spawn::managed`]).
@@ -201,9 +295,16 @@ pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
     found.await.unwrap_or(true)
 }
 
+impl Shell {
+    /// Returns the kind of shell that a mark reported.
+    pub(crate) fn reported(name: &str) -> Option<Self> {
+        kind(name)
+    }
+}
+
 fn kind(name: &str) -> Option<Shell> {
     match name {
-        "sh" | "dash" | "ash" | "ksh" | "mksh" => Some(Shell::Posix),
+        "sh" | "dash" | "ash" | "ksh" | "ksh93" | "mksh" | "lksh" => Some(Shell::Posix),
         "bash" => Some(Shell::Bash),
         "zsh" => Some(Shell::Zsh),
         "fish" => Some(Shell::Fish),
@@ -274,10 +375,27 @@ mod tests {
     #[test]
     fn only_a_shell_that_waits_for_a_line_rests() {
         let classify = |foreground: &Foreground| classify(&Proc::system(), foreground);
-        let reads = |shell, canonical| ForegroundState::Shell(IdleShell { shell, pid: Some(1), canonical, kill: KILL });
+        let reads_files = Proc::system().shares_files(1);
+        let reads = |shell, canonical| {
+            ForegroundState::Shell(IdleShell {
+                shell,
+                pid: Some(1),
+                canonical,
+                kill: KILL,
+                reads_files,
+                is_marked: false,
+            })
+        };
         assert_eq!(classify(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
         assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
         assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
+        assert!(matches!(
+            classify(&foreground(&["bash", "-r"], false)),
+            ForegroundState::Shell(IdleShell { reads_files: false, .. })
+        ));
+        for args in [&["bash", "--rcfile", "mine"][..], &["fish", "--init-command", "echo"], &["zsh", "-o", "vi"]] {
+            assert!(matches!(classify(&foreground(args, false)), ForegroundState::Shell(_)), "{args:?}");
+        }
         assert_eq!(classify(&foreground(&["bash"], true)), ForegroundState::Busy("bash".into()));
         let with = |name: &str, input| classify(&Foreground { input, ..foreground(&[name], false) });
         assert_eq!(with("bash", TerminalInput::Keys), ForegroundState::Question("bash".into()));

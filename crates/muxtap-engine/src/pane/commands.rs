@@ -17,7 +17,9 @@ use muxtap_core::{
 };
 use muxtap_tmux::Exit;
 
-use super::{LockedPane, PaneState, noted::NotedChanges};
+use serde::{Deserialize, Serialize};
+
+use super::{LockedPane, PaneState, command_lines::CommandLines, noted::NotedChanges};
 
 /// The most raw bytes between a prompt and a command's output that are read as its line.
 const TYPED_BYTES: u64 = 64 * 1024;
@@ -29,18 +31,23 @@ const SCREEN_LINES: usize = 2;
 pub(crate) const LEAST_NONCE: usize = 16;
 
 /// A pane's command log with the clock that it needs.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Commands {
     pub(super) log: CommandLog,
+    /// The lines of the screen at which commands begin.
+    pub(super) lines: CommandLines,
     /// The moment from which times are measured.
+    #[serde(with = "super::age")]
     began: Instant,
     /// The latest changes, for subscribers.
     pub(super) noted: NotedChanges,
     /// The changes that the host has not taken.
+    #[serde(skip)]
     pub(super) pending: Vec<(Change, Option<Arc<PaneCommand>>)>,
 }
 
 /// A command with its place in the pane's stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PaneCommand {
     /// The command. Its range is whole if no byte of it is known to be missing and the pane still
@@ -54,7 +61,13 @@ pub struct PaneCommand {
 
 impl Commands {
     pub(super) fn new() -> Self {
-        Self { log: CommandLog::default(), began: Instant::now(), noted: NotedChanges::default(), pending: Vec::new() }
+        Self {
+            log: CommandLog::default(),
+            lines: CommandLines::default(),
+            began: Instant::now(),
+            noted: NotedChanges::default(),
+            pending: Vec::new(),
+        }
     }
 
     fn now(&self) -> Moment {
@@ -65,8 +78,15 @@ impl Commands {
     pub(super) fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         // Bells and titles are frequent and take no clock.
         let now = if matches!(mark, Mark::Bell | Mark::Title(_)) { Moment::default() } else { self.now() };
+        let next = self.log.next_number();
         if let Some(kind) = self.log.mark(start, end, mark, now) {
             metrics::mark(kind);
+            if kind.starts_with("osc-") {
+                self.lines.mark(mark);
+            }
+        }
+        if self.log.next_number() > next {
+            self.lines.begins(next);
         }
     }
 
@@ -76,6 +96,7 @@ impl Commands {
         let kept = lineless.filter(|(_, typed)| typed.start >= ring.start() && typed.end - typed.start <= TYPED_BYTES);
         for (number, typed) in kept.take(SCREEN_LINES) {
             self.log.set_line(number, &render::render_text(ring, typed.start, typed.end));
+            self.lines.changed();
         }
     }
 
@@ -83,6 +104,7 @@ impl Commands {
     pub(super) fn process_ended(&mut self, end: u64, exit: Exit) {
         let now = self.now();
         self.log.process_ended(end, exit.status, exit.signal.map(|signal| signal.to_string()), now);
+        self.lines.changed();
     }
 }
 
@@ -101,6 +123,27 @@ impl PaneState {
     pub(crate) fn commands(&self) -> Vec<PaneCommand> {
         let locked = self.lock();
         locked.output.commands.log.commands().map(|command| self.placed(&locked, command)).collect()
+    }
+
+    /// Returns the commands from this number on, the earliest first.
+    pub(crate) fn commands_from(&self, number: u64) -> Vec<PaneCommand> {
+        let locked = self.lock();
+        let latest = locked.output.commands.log.commands().rev().take_while(|command| command.number >= number);
+        let mut commands: Vec<_> = latest.map(|command| self.placed(&locked, command)).collect();
+        commands.reverse();
+        commands
+    }
+
+    /// Returns the latest `most` commands whose line on the screen is known, each with that line,
+    /// the earliest first.
+    pub(crate) fn commands_by_line(&self, most: usize) -> Vec<(u64, PaneCommand)> {
+        let locked = self.lock();
+        let Commands { log, lines, .. } = &locked.output.commands;
+        let known = lines.of(locked.screen().numbering());
+        let placed = known.rev().filter_map(|(number, line)| Some((line, self.placed(&locked, log.command(number)?))));
+        let mut commands: Vec<_> = placed.take(most).collect();
+        commands.reverse();
+        commands
     }
 
     /// Returns the command with this number.
@@ -167,6 +210,11 @@ impl LockedPane {
     /// Returns the commands of the pane.
     pub(crate) fn command_log(&self) -> &CommandLog {
         &self.output.commands.log
+    }
+
+    /// Returns how often the commands with a line on the screen may have changed.
+    pub(crate) fn command_changes(&self) -> u64 {
+        self.output.commands.lines.changes()
     }
 
     /// Returns the best marks of shells that were seen.

@@ -26,7 +26,7 @@ impl LockedPane {
         if let Some(title) = output.shell_marks.take_title() {
             watchers.title_changed(&title);
         }
-        output.end_command_line(input.run_nonce());
+        output.end_command_line(input.run_nonce(), input.run_command());
         watchers.end_of_chunk(&output.echo, &output.shell_marks);
         // Patterns before the changed rows: a caller that waits for a pattern does not wait for those.
         watchers.agent_signals.screen_changed(changes.as_ref());

@@ -5,26 +5,46 @@ use std::time::Instant;
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::{protocol::ids::PaneId, stream::render};
 
+use serde::{Deserialize, Serialize};
+
 use super::{LockedPane, PaneState};
+use crate::{
+    input::{
+        command_line::TypedLine,
+        shell::{Shell, ShellId},
+    },
+    limits,
+};
 
 /// Records of what muxtap typed in a pane, and what it knows of the pane's prompt.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Input {
     /// The stream's end when muxtap last sent input, and the time.
+    #[serde(with = "super::age")]
     last: Option<(u64, Instant)>,
     /// The request that types several keys in the pane and reads the pane in between; one at a
     /// time.
+    #[serde(skip)]
     typing: Option<Typing>,
-    /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
-    prompt: Option<String>,
+    /// A prompt known to be a shell's primary prompt, not its prompt for the rest of a command, and that shell.
+    prompt: Option<(ShellId, String)>,
     /// The nonce of the mark that begins the output of the command line being typed.
     run_nonce: String,
+    /// The command that this line runs.
+    run_command: String,
+    /// The caller's key of the run whose command was typed and has not ended.
+    typed_run: Option<String>,
 }
 
 impl Input {
     /// Returns the nonce of the mark that begins the output of the command line being typed.
     pub(super) fn run_nonce(&self) -> &str {
         &self.run_nonce
+    }
+
+    /// Returns the command that the line being typed runs.
+    pub(super) fn run_command(&self) -> &str {
+        &self.run_command
     }
 
     /// Returns whether a request has the pane to itself.
@@ -80,6 +100,11 @@ impl PaneState {
         InputRecord { mark, at, before, input: output.echo.last_input() }
     }
 
+    /// Returns whether the program requested marks around a paste, as far as is known.
+    pub(crate) fn brackets_pastes(&self) -> bool {
+        self.lock().screen().last().is_some_and(|screen| screen.modes().bracketed_paste)
+    }
+
     /// Takes back the record of an input that was not sent.
     pub(crate) fn retract_input(&self, record: &InputRecord) {
         let mut locked = self.lock();
@@ -102,36 +127,105 @@ impl PaneState {
         Ok(())
     }
 
-    /// Records that a command line is being typed from now on. A mark with this nonce begins its
-    /// output. Returns the stream's end.
-    pub(crate) fn begin_command_line(&self, nonce: &str) -> u64 {
+    /// Records that a command line is being typed from now on, which runs `command`. A mark with this
+    /// nonce begins its output. Text is held back until the line has ended. Returns the stream's end.
+    pub(crate) fn begin_command_line(&self, nonce: &str, line: &TypedLine, command: &str) -> u64 {
         let mut locked = self.lock();
-        let mark = locked.output.ring.end();
         nonce.clone_into(&mut locked.input.run_nonce);
-        locked.output.echo.command_line_begins(mark);
-        mark
+        command.clone_into(&mut locked.input.run_command);
+        locked.output.begin_command_line(line)
     }
 
-    /// Records a prompt that is known to be the shell's primary prompt.
-    pub(crate) fn set_primary_prompt(&self, prompt: String) {
-        self.lock().input.prompt = Some(prompt);
+    /// Records that the command of a run was typed, under the caller's key.
+    pub(crate) fn set_typed_run(&self, key: Option<String>) {
+        self.lock().input.typed_run = key;
     }
 
-    /// Returns whether this prompt is known to be the shell's primary prompt.
-    pub(crate) fn is_primary_prompt(&self, prompt: &str) -> bool {
-        self.lock().input.prompt.as_deref() == Some(prompt)
+    /// Returns whether the command of the run with this key was typed and has not ended.
+    pub(crate) fn is_typed_run(&self, key: &str) -> bool {
+        self.lock().input.typed_run.as_deref() == Some(key)
+    }
+
+    /// Records a prompt that is known to be this shell's primary prompt.
+    pub(crate) fn set_primary_prompt(&self, shell: ShellId, prompt: String) {
+        self.lock().input.prompt = Some((shell, prompt));
+    }
+
+    /// Returns this shell's primary prompt, if it is known. Another shell in the pane has its own.
+    pub(crate) fn primary_prompt(&self, shell: ShellId) -> Option<String> {
+        let locked = self.lock();
+        locked.input.prompt.as_ref().filter(|(known, _)| *known == shell).map(|(_, prompt)| prompt.clone())
+    }
+
+    /// Returns whether a trusted shell waits for a line, and nothing was shown since its prompt.
+    pub(crate) fn is_trusted_line_empty(&self) -> bool {
+        let locked = self.lock();
+        locked
+            .output
+            .commands
+            .log
+            .open_line()
+            .is_some_and(|line| line.is_trusted && locked.shows_nothing_since(line.start))
+    }
+
+    /// Returns whether a shell that marks its prompts waits for a line, and nothing was shown since its prompt.
+    pub(crate) fn is_marked_line_empty(&self) -> bool {
+        let locked = self.lock();
+        locked.output.commands.log.open_line().is_some_and(|line| locked.shows_nothing_since(line.start))
+    }
+
+    /// Returns the shell that waits for a line, by its marks: it may be behind another terminal (ssh, `sudo -i`), where
+    /// the kernel does not show it. A line that was entered is followed by a line end, also if text leaves it out.
+    pub(crate) fn marked_shell(&self) -> Option<Shell> {
+        let locked = self.lock();
+        let line = locked.output.commands.log.open_line()?;
+        let ring = &locked.output.ring;
+        let is_entered = line.start < ring.start() || ring.bytes(line.start, ring.end()).contains(&b'\n');
+        if is_entered { None } else { Shell::reported(line.shell?) }
+    }
+
+    /// Returns whether zsh's line editor waits for a line and nothing was shown since its prompt: it
+    /// switches bracketed paste on just after the prompt.
+    pub(crate) fn is_zsh_line_empty(&self) -> bool {
+        const EDITS: &[u8] = b"\x1b[?2004h";
+        let locked = self.lock();
+        let ring = &locked.output.ring;
+        let (from, end) = (ring.end().saturating_sub(limits::LAST_LINE_BYTES).max(ring.start()), ring.end());
+        let bytes = ring.bytes(from, end);
+        let Some(at) = memchr::memmem::rfind(&bytes, EDITS) else { return false };
+        let after = at + EDITS.len();
+        !bytes.iter().skip(after).any(|byte| *byte == b'\n')
+            && render::render_text(ring, from + after as u64, end).trim().is_empty()
+    }
+
+    /// Holds no text back any more, although a line is being typed.
+    pub(crate) fn show_held_text(&self) {
+        let mut locked = self.lock();
+        if locked.output.ring.held().is_some() {
+            locked.output.ring.show();
+            self.notify_changed(locked);
+        }
+    }
+
+    /// Stops holding text back for a line that is being typed. `is_removed`: the line was removed
+    /// again.
+    pub(crate) fn end_command_line(&self, is_removed: bool) {
+        let mut locked = self.lock();
+        locked.output.forget_command_line(is_removed);
+        self.notify_changed(locked);
     }
 }
 
 impl LockedPane {
+    /// Returns whether no text came since this offset.
+    fn shows_nothing_since(&self, start: u64) -> bool {
+        let ring = &self.output.ring;
+        start >= ring.start() && render::render_text(ring, start, ring.end()).trim().is_empty()
+    }
+
     /// Releases the pane that a request had claimed.
     pub(crate) fn end_typing(&mut self) {
         self.input.typing = None;
-    }
-
-    /// Records that no command line is being typed.
-    pub(crate) fn end_command_line(&mut self) {
-        self.output.echo.command_line_ends(None);
     }
 
     /// Returns where `since: input` begins and the time: at muxtap's last input, or where muxtap

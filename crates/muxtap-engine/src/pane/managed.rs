@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 
 use muxtap_api::SpawnRequest;
 
+use serde::{Deserialize, Serialize};
+
 use super::{LockedPane, PaneState};
 
 /// State of a pane in which muxtap started a program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ManagedPane {
     pub(crate) on_exit: OnExit,
     /// The options that the pane had before, until they are restored.
@@ -17,10 +19,12 @@ pub(crate) struct ManagedPane {
     pub(crate) wrapper: Option<ExitWrapper>,
     /// The command, which allows it to be started again.
     pub(crate) launch: Option<Launch>,
+    /// The nonce of a shell that was started without a command, for when it is started again.
+    pub(crate) shell_nonce: Option<String>,
 }
 
 /// The action on a pane when its process has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OnExit {
     /// Keep the pane.
     Keep,
@@ -29,7 +33,7 @@ pub(crate) enum OnExit {
 }
 
 /// The exit wrapper of a pane's command.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ExitWrapper {
     /// The nonce of the mark that the wrapper prints when its command ends.
     pub(crate) nonce: String,
@@ -44,7 +48,7 @@ impl ExitWrapper {
 }
 
 /// A command with the directory and environment in which it is started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Launch {
     pub(crate) command: Vec<String>,
     pub(crate) cwd: Option<String>,
@@ -67,7 +71,7 @@ impl Launch {
 }
 
 /// The pane options that muxtap changes; `None` where the pane has no value of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PaneOptions {
     pub(crate) remain_on_exit: Option<String>,
     pub(crate) format: Option<String>,

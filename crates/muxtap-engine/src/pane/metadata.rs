@@ -4,6 +4,8 @@
 use muxtap_api::Size;
 use muxtap_tmux::{PaneRow, Value};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     LockedPane, MemoryDelta, PaneState,
     screen_model::{CursorReport, Staleness},
@@ -12,7 +14,7 @@ use super::{
 use crate::limits;
 
 /// A pane's title, command, directory, terminal, process and size, as tmux reports them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PaneMetadata {
     pub(crate) title: String,
     pub(crate) command: String,
@@ -62,6 +64,7 @@ impl PaneState {
         // A process that has just ended no longer has a pid, and is still the same process (N62).
         let pid = if row.pid == 0 { locked.metadata.pid } else { row.pid };
         let is_other = locked.metadata.size.width != 0 && locked.metadata.pid != pid;
+        locked.note_size(row.size);
         let screen = &mut locked.output.screen;
         let mut needs_resync = is_other && screen.mark_stale(Staleness::Restarted);
         needs_resync |= screen.resize(screen_size(row.size));
@@ -92,6 +95,7 @@ impl PaneState {
     pub(crate) fn resize(&self, size: Size) -> (bool, MemoryDelta) {
         let mut locked = self.lock();
         let before = locked.held_bytes();
+        locked.note_size(size);
         locked.metadata.size = size;
         let needs_resync = locked.output.screen.resize(screen_size(size));
         let memory = locked.memory_since(before);
@@ -138,6 +142,13 @@ impl PaneState {
 }
 
 impl LockedPane {
+    /// Notes where in the stream the pane's size changes.
+    fn note_size(&mut self, size: Size) {
+        if self.metadata.size.width != 0 && self.metadata.size != size {
+            self.output.resized_at = self.output.ring.end();
+        }
+    }
+
     /// Returns whether tmux reports another cursor position or history size than the screen has.
     fn is_elsewhere(&self, report: &str) -> bool {
         let report = CursorReport::parse(report).filter(|_| !self.process.has_ended());
@@ -145,6 +156,6 @@ impl LockedPane {
     }
 }
 
-fn screen_size(size: Size) -> muxtap_core::screen::Size {
+pub(super) fn screen_size(size: Size) -> muxtap_core::screen::Size {
     muxtap_core::screen::Size { columns: size.width.max(1), rows: size.height.max(1) }
 }

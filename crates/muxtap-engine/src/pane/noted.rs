@@ -11,6 +11,8 @@ use muxtap_core::{
     protocol::ids::PaneId,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{LockedPane, PaneState, commands::PaneCommand};
 
 /// The changes that are kept for subscribers. A subscriber that is further behind misses the earliest,
@@ -20,7 +22,7 @@ pub(crate) const NOTED: usize = 256;
 pub(crate) const NOTED_BYTES: usize = 256 * 1024;
 
 /// A change that a mark caused, with its place in the stream.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Noted {
     number: u64,
     /// The offset in the stream after the mark, or a later one. A subscriber gets the change once it was
@@ -31,7 +33,7 @@ pub(crate) struct Noted {
 }
 
 /// The latest changes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct NotedChanges {
     list: VecDeque<Arc<Noted>>,
     bytes: usize,

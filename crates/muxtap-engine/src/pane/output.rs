@@ -12,19 +12,22 @@ use muxtap_core::{
     },
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Revision,
     commands::Commands,
     output_times::OutputTimes,
     screen_model::{ScreenModel, Staleness},
-    shell_marks::ShellMarks,
+    shell_marks::{FoundMark, ShellMarks},
     strings::StringTimeout,
     watchers::Watchers,
 };
 
-use crate::limits;
+use crate::{input::command_line::TypedLine, limits};
 
 /// A pane's output, and the screen that follows from it.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Output {
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
@@ -33,9 +36,12 @@ pub(super) struct Output {
     pub(super) commands: Commands,
     /// The pane's screen. For a pane that has ended: its last screen.
     pub(super) screen: ScreenModel,
+    /// The stream's end at the last change of the pane's size.
+    pub(super) resized_at: u64,
     /// The timeout of the unterminated string (OSC, DCS …) at the stream's end.
     pub(super) string: StringTimeout,
     /// When the last output arrived (or when the pane was first seen).
+    #[serde(with = "super::age")]
     last: Instant,
     /// The times at which the pane printed its output.
     times: OutputTimes,
@@ -43,11 +49,18 @@ pub(super) struct Output {
     sink_generation: u64,
     /// Output that is held back because it begins with the end of a character.
     cut: Option<CutOutput>,
+    /// The line that `run` types.
+    typed_line: TypedLine,
 }
 
+/// The number of bytes before a typed line in which its prompt is looked for.
+const PROMPT_BYTES: u64 = 4096;
+
 /// Output that begins with the end of a character.
+#[derive(Serialize, Deserialize)]
 struct CutOutput {
     /// All output since the seed.
+    #[serde(with = "muxtap_core::stored::bytes")]
     bytes: Vec<u8>,
     /// The number of tmux's replies that may still show the character.
     left: u8,
@@ -71,11 +84,13 @@ impl Output {
             shell_marks: ShellMarks::default(),
             commands: Commands::new(),
             screen: ScreenModel::default(),
+            resized_at: 0,
             string: StringTimeout::default(),
             last: Instant::now(),
             times: OutputTimes::default(),
             sink_generation: 0,
             cut: None,
+            typed_line: TypedLine::default(),
         }
     }
 
@@ -84,6 +99,7 @@ impl Output {
         self.ring.len()
             + self.screen.memory()
             + self.commands.log.memory()
+            + self.commands.lines.memory()
             + self.cut.as_ref().map_or(0, |cut| cut.bytes.len())
     }
 
@@ -94,6 +110,11 @@ impl Output {
     /// Begins a new generation of output and returns it.
     pub(super) fn begin_generation(&mut self) -> u64 {
         self.sink_generation += 1;
+        self.sink_generation
+    }
+
+    /// Returns the generation of output that is accepted.
+    pub(super) fn sink_generation(&self) -> u64 {
         self.sink_generation
     }
 
@@ -158,26 +179,69 @@ impl Output {
     ) -> (Option<Changes>, Option<Staleness>) {
         let Self { ring, echo, shell_marks, commands, screen, .. } = self;
         let echo = if echo.is_idle() { None } else { Some(echo) };
+        commands.lines.begin(screen.numbering());
         let mut tee = Tee { echo, watchers, shell_marks, commands };
         let drawn = screen.feed_with(data, quiet, |screen| match screen {
             Some(screen) => ring.push_and_draw(data, &mut tee, screen),
             None => ring.push(data, &mut tee),
         });
         self.string.note(self.ring.string_start());
+        for mark in self.shell_marks.take_found() {
+            self.hide(mark);
+        }
         self.commands.read_lines(&self.ring);
         drawn
     }
 
+    /// Leaves a mark of muxtap's out of the text, and with the mark that ends the line that `run`
+    /// typed, that line.
+    fn hide(&mut self, mark: FoundMark) {
+        let FoundMark { start, end, ends_line } = mark;
+        let from = self.ring.held().filter(|_| ends_line);
+        if from.is_some_and(|from| self.shows_only_the_line(from, start, true)) {
+            self.ring.hide(from.unwrap_or(start), end);
+        } else {
+            // Text that something else printed meanwhile is never hidden.
+            self.ring.hide(start, end);
+        }
+    }
+
+    /// Returns whether the output between two offsets shows the line that `run` typed, prompts that
+    /// were there before, and nothing else. `entered`: the line was entered.
+    fn shows_only_the_line(&self, from: u64, to: u64, entered: bool) -> bool {
+        let before = render::render_text(&self.ring, from.saturating_sub(PROMPT_BYTES).max(self.ring.start()), from);
+        let printed = render::render_text(&self.ring, from, to);
+        self.typed_line.is_all_of(&printed, &before, entered)
+    }
+
+    /// Records the line that `run` is about to type: text is held back until the line has ended.
+    pub(super) fn begin_command_line(&mut self, line: &TypedLine) -> u64 {
+        let mark = self.ring.end();
+        line.clone_into(&mut self.typed_line);
+        self.ring.hold();
+        self.echo.command_line_begins(mark);
+        mark
+    }
+
     /// Ends the typing of a command line once the mark with `nonce`, which begins the command's
     /// output, has come.
-    pub(super) fn end_command_line(&mut self, nonce: &str) {
-        if self.echo.command_line().is_none() {
-            return;
+    pub(super) fn end_command_line(&mut self, nonce: &str, command: &str) {
+        let Some(typed) = self.echo.command_line() else { return };
+        if let Some(output) = self.shell_marks.marks(nonce).and_then(|marks| marks.begin) {
+            self.echo.command_line_ends(Some(output));
+            self.commands.log.set_given_line(typed, output, command);
+            self.commands.lines.changed();
         }
-        let output = self.shell_marks.marks(nonce).and_then(|marks| marks.begin);
-        if output.is_some() {
-            self.echo.command_line_ends(output);
+    }
+
+    /// Records that no command line is being typed. `is_removed`: the line was removed again.
+    pub(super) fn forget_command_line(&mut self, is_removed: bool) {
+        let end = self.ring.end();
+        match self.ring.held() {
+            Some(from) if is_removed && self.shows_only_the_line(from, end, false) => self.ring.hide(from, end),
+            _ => self.ring.show(),
         }
+        self.echo.command_line_ends(None);
     }
 
     /// Appends output to the held-back output. Returns whether that is too much now; `None` if no
@@ -245,5 +309,9 @@ impl TextSink for Tee<'_> {
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         self.shell_marks.mark(start, end, mark);
         self.commands.mark(start, end, mark);
+    }
+
+    fn line(&mut self, line: Option<u64>) {
+        self.commands.lines.at(line);
     }
 }

@@ -8,6 +8,8 @@ use std::{
 
 use muxtap_base::clock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits;
 
 /// The shortest time between two marks.
@@ -17,7 +19,7 @@ const PRECISION: u64 = 60;
 
 /// A part of a stream, from `offset` to the next mark, and when it was printed: within `span_ms`
 /// after `at_ms`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct TimeMark {
     offset: u64,
     /// Milliseconds since 1970, because people also count the time in which a machine sleeps.
@@ -27,10 +29,11 @@ struct TimeMark {
 
 /// Time marks in a stream: precise to a second for new output, and to a sixtieth of its age for old
 /// output.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct OutputTimes {
     marks: VecDeque<TimeMark>,
     /// When the last mark was made.
+    #[serde(with = "super::age")]
     last: Option<Instant>,
 }
 

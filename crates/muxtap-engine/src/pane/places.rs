@@ -2,11 +2,14 @@
 
 use muxtap_api::{Cursor, Error, Gap, GapReason, ReadFormat, Result, Since};
 use muxtap_base::clock;
-use muxtap_core::stream::{render, ring::Reading};
+use muxtap_core::{
+    screen::{self, Screen},
+    stream::{render, ring::Reading},
+};
 
-use super::{LockedPane, PaneState};
+use super::{LockedPane, PaneState, metadata::screen_size};
 
-use crate::limits;
+use crate::limits::{self, REDRAWN_BYTES};
 
 impl PaneState {
     /// Returns the offset at which a read begins, and the gap before it.
@@ -74,10 +77,41 @@ impl PaneState {
     }
 }
 
+/// Output of a command that may have moved up to rewrite its own lines.
+pub(crate) struct Redrawable {
+    output: Vec<u8>,
+    size: screen::Size,
+}
+
+impl Redrawable {
+    /// Returns the text that the output leaves on the screen, if it rewrites its own lines. Never called under a pane's
+    /// lock.
+    pub(crate) fn text(&self) -> Option<String> {
+        screen::redrawn(&self.output, self.size)
+    }
+}
+
 impl LockedPane {
     /// Returns the way in which a reader of this format reads.
     pub(crate) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
         Reading { most, whole_sequences: format != ReadFormat::Raw, at_end: self.process.has_ended() }
+    }
+
+    /// Returns complete output of a command for [`Redrawable::text`]. `None` if a part of it is missing, or the pane's
+    /// size has changed since its beginning.
+    pub(crate) fn redrawable(&self, from: u64, to: u64) -> Option<Redrawable> {
+        let ring = &self.output.ring;
+        if from < ring.start() || from < self.output.resized_at || to.saturating_sub(from) > REDRAWN_BYTES {
+            return None;
+        }
+        let chunk = ring.read(from, Reading { most: to - from, whole_sequences: false, at_end: false });
+        let is_whole = chunk.start == from && chunk.end == to && chunk.gap.is_none();
+        is_whole.then(|| Redrawable { output: chunk.shown().into_owned(), size: self.size() })
+    }
+
+    /// Returns the pane's size.
+    pub(crate) fn size(&self) -> screen::Size {
+        self.output.screen.last().map_or_else(|| screen_size(self.metadata.size), Screen::size)
     }
 
     /// Returns when the output from this offset on was printed: offsets, and milliseconds since
@@ -109,6 +143,9 @@ impl LockedPane {
             from = from.saturating_sub(4096).max(start);
             let bytes = self.output.ring.bytes(from, to);
             for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+                if self.output.ring.is_hidden(from + index as u64) {
+                    continue;
+                }
                 // A line end followed by nothing visible (the mark of an exit wrapper, a reset of
                 // colors) belongs to the last line.
                 if std::mem::take(&mut last) && self.shows_nothing(from + index as u64 + 1) {

@@ -4,14 +4,18 @@ use std::time::Instant;
 
 use muxtap_tmux::Exit;
 
+use serde::{Deserialize, Serialize};
+
 use super::{LockedPane, MemoryDelta, PaneState, managed::ManagedPane};
 
 /// The process in a pane; for a pane that has ended, its last process.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Process {
     /// The stream's end when muxtap created or respawned the pane, and the time.
+    #[serde(with = "super::age")]
     started: Option<(u64, Instant)>,
     /// How the process ended, and when muxtap learned of it.
+    #[serde(with = "super::age")]
     exit: Option<(Exit, Instant)>,
     /// The pid of the ended process, once tmux has reported it.
     exit_pid: Option<u32>,

@@ -9,10 +9,12 @@ use std::{collections::BTreeSet, time::Instant};
 use muxtap_base::metrics;
 use muxtap_core::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits;
 
 /// Why a screen may differ from tmux's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Staleness {
     /// The pane was resized.
     Resized,
@@ -93,7 +95,7 @@ pub(crate) enum Reconciled {
 }
 
 /// A pane's screen, and how far it can be trusted.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that was noted of the screen")]
 pub(crate) struct ScreenModel {
     screen: Option<Box<Screen>>,
@@ -102,6 +104,9 @@ pub(crate) struct ScreenModel {
     staleness: Option<Staleness>,
     /// Whether the screen was already stale when its output ceased to be followed.
     was_stale: bool,
+    /// Whether a reply of tmux has replaced a screen that differed from it. The screen may then show output that the
+    /// stream lacks: muxtap may have asked on the connection of a session that the pane has left.
+    is_corrected: bool,
     /// How often the screen became stale or was replaced. A resync that began in an earlier
     /// generation proves nothing.
     generation: u64,
@@ -109,6 +114,8 @@ pub(crate) struct ScreenModel {
     made: u64,
     /// How often the same screen was refreshed from tmux, which knew more of it.
     refreshed: u64,
+    /// How often the screen's width changed, which numbers its lines anew.
+    reflowed: u64,
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
     /// Whether the screen is the program's last one, below which tmux draws a row of its own (N65).
@@ -117,22 +124,27 @@ pub(crate) struct ScreenModel {
     held: bool,
     /// The screen of tmux's last reply with all output since, if the pane printed between request
     /// and reply.
+    #[serde(skip)]
     candidate: Option<Box<Screen>>,
     /// Whether a resync is in progress.
+    #[serde(skip)]
     resyncing: bool,
     /// Whether the pane's rest is awaited for a resync that reveals what the last seed did not
     /// report.
+    #[serde(skip)]
     awaits_rest: bool,
     /// When tmux may be queried next for that resync.
+    #[serde(skip)]
     may_ask: Option<Instant>,
     /// The open string, or the last one that was given up.
     string: Option<OpenString>,
 }
 
 /// An unterminated string in the output to the screen.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct OpenString {
     number: u64,
+    #[serde(with = "super::age")]
     since: Instant,
     /// Whether the string came with a seed. Then it may have begun earlier, and tmux may have given
     /// it up already.
@@ -154,6 +166,7 @@ impl ScreenModel {
     pub(crate) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
         self.rules = rules;
         let seed = seed.zip(rules).filter(|_| self.is_proven() || !live);
+        self.is_corrected = false;
         self.set(seed.and_then(|(seed, rules)| Screen::from_seed(seed, rules, Settings::default())));
     }
 
@@ -299,7 +312,8 @@ impl ScreenModel {
     /// Returns whether the screen would equal tmux's after this output; `None` if that cannot be
     /// decided.
     pub(crate) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
-        let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
+        let drawn_from_stream = !self.was_stale && !self.is_corrected;
+        let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && drawn_from_stream;
         let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
         let theirs = Screen::from_seed(seed, rules, Settings::default())?;
         if ours.size() != theirs.size() {
@@ -352,6 +366,7 @@ impl ScreenModel {
     /// Resizes the screen. Returns whether it needs a resync.
     pub(crate) fn resize(&mut self, size: screen::Size) -> bool {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
+        self.reflowed += u64::from(screen.size().columns != size.columns);
         screen.resize(size);
         self.mark_stale(Staleness::Resized)
     }
@@ -463,6 +478,11 @@ impl ScreenModel {
         self.refreshed
     }
 
+    /// Returns what a line's number depends on: numbers from another value name other lines.
+    pub(crate) fn numbering(&self) -> (u64, u64) {
+        (self.made, self.reflowed)
+    }
+
     /// Reconciles the screen with tmux's. A screen that is the same is kept, with all that tmux
     /// does not report.
     pub(crate) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
@@ -486,6 +506,7 @@ impl ScreenModel {
             theirs.take_numbers(ours);
         }
         if outcome != Reconciled::Same {
+            self.is_corrected = true;
             self.set(theirs);
         } else if knows_less {
             self.refreshed += 1;
@@ -512,6 +533,7 @@ impl ScreenModel {
         }
         if self.candidate.as_deref().is_some_and(agrees) {
             let candidate = self.candidate.take();
+            self.is_corrected = true;
             self.set(candidate.map(|screen| *screen));
             self.settle();
             return Reconciled::Different;

@@ -280,8 +280,9 @@ impl LockedPane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use muxtap_api::Epoch;
-    use muxtap_core::protocol::ids::PaneId;
+    use muxtap_core::protocol::{ids::PaneId, version::Version};
 
     #[test]
     fn a_gap_makes_prompt_marks_unknown() {
@@ -294,6 +295,34 @@ mod tests {
         let locked = pane.lock();
         let marks = &locked.output.shell_marks;
         assert_eq!((marks.prompt, marks.output_began, marks.output_ended), (None, None, None));
+    }
+
+    /// A resync that is asked on a connection that no longer carries the pane shows output that the
+    /// stream lacks. It is no proof that the stream is whole.
+    #[test]
+    fn a_screen_that_a_resync_has_corrected_does_not_prove_the_stream() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let shown = |lines: &[&str]| {
+            let (row, rows) = (lines.len(), 6);
+            let fields = format!("0|{row}|0|{rows}|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
+            let text = format!("{}{}", lines.join("\n"), "\n".repeat(rows - lines.len() + 1));
+            let parts = [&text, "\n", &fields, &text, "\n"].map(|part| Bytes::copy_from_slice(part.as_bytes()));
+            Seed::parse(&parts).unwrap()
+        };
+        let resumed = |resync: &[&str], then: &[&str]| {
+            let pane = PaneState::new(PaneId(1), Epoch::default(), 1 << 20);
+            let _ = pane.seed_first(&shown(&["one"]), Some(rules));
+            assert_eq!(pane.reconcile(pane.revision(), &shown(resync), rules).0, ResyncOutcome::Different);
+            pane.suspend_screen();
+            assert!(pane.resume(&shown(then), Some(rules), b"").is_some(), "{then:?}");
+            let locked = pane.lock();
+            let screen = locked.output.screen.followed().unwrap();
+            let rows: Vec<_> = (0..3).map(|row| screen.row_text(row)).collect();
+            (String::from_utf8(locked.output.ring.bytes(0, locked.output.ring.end())).unwrap(), rows)
+        };
+        let whole = ("one\r\ntwo\r\nthree\r\n".to_owned(), ["one", "two", "three"].map(String::from).to_vec());
+        assert_eq!(resumed(&["one", "two"], &["one", "two", "three"]), whole);
+        assert_eq!(resumed(&["one", "two", "three"], &["one", "two", "three"]), whole);
     }
 
     #[test]

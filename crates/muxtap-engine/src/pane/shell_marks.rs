@@ -3,11 +3,13 @@
 
 use muxtap_core::stream::text::Mark;
 
+use serde::{Deserialize, Serialize};
+
 /// The OSC number of the marks that muxtap makes a shell print. Terminals ignore unknown numbers.
 pub(crate) const RUN_OSC: &str = "7717";
 
 /// Bells, titles, prompts and marks of a pane's stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ShellMarks {
     /// The offset of the last bell.
     pub(crate) bell: Option<u64>,
@@ -23,10 +25,23 @@ pub(crate) struct ShellMarks {
     registered: Vec<(String, RunMarks)>,
     /// The title that came with the current chunk.
     title: Option<String>,
+    /// The marks of registered nonces in the current chunk.
+    found: Vec<FoundMark>,
+}
+
+/// A mark of a registered nonce in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FoundMark {
+    /// Its first byte.
+    pub(crate) start: u64,
+    /// The offset after its last byte.
+    pub(crate) end: u64,
+    /// Whether the line that `run` typed ends here.
+    pub(crate) ends_line: bool,
 }
 
 /// The marks that came with one nonce. Each is printed once; of each kind the first counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunMarks {
     /// The offset at which the command's output begins.
     pub(crate) begin: Option<u64>,
@@ -61,6 +76,11 @@ impl ShellMarks {
         self.registered.iter().find(|(registered, _)| registered == nonce).map(|(_, marks)| *marks)
     }
 
+    /// Takes the marks of registered nonces that were found since the last call.
+    pub(crate) fn take_found(&mut self) -> Vec<FoundMark> {
+        std::mem::take(&mut self.found)
+    }
+
     pub(crate) fn take_title(&mut self) -> Option<String> {
         self.title.take()
     }
@@ -93,6 +113,7 @@ impl ShellMarks {
         let mut fields = ours.splitn(3, ';');
         let (Some(nonce), Some(what)) = (fields.next(), fields.next()) else { return };
         let Some((_, marks)) = self.registered.iter_mut().find(|(registered, _)| registered == nonce) else { return };
+        self.found.push(FoundMark { start, end, ends_line: what == "c" });
         match (what, fields.next()) {
             ("s", length) if marks.begin.is_none() => {
                 marks.begin = Some(end);

@@ -7,15 +7,19 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::{MemoryDelta, PaneState, output::Output, screen_model::Staleness};
 use crate::limits;
 
 /// The timeout of the unterminated string at the stream's end.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct StringTimeout {
     /// The offset at which the string began, and the time.
+    #[serde(with = "super::age")]
     open: Option<(u64, Instant)>,
     /// Whether a task waits for the timeout.
+    #[serde(skip)]
     is_watched: bool,
 }
 

@@ -54,6 +54,16 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
+    /// Creates the watchers of a pane whose finished waits matched there.
+    pub(super) fn with_last_matches(last_matches: HashMap<String, u64>) -> Self {
+        Self { last_matches, ..Self::default() }
+    }
+
+    /// Returns the offset at which the last match ended, for each pattern of a finished wait.
+    pub(super) fn last_matches(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.last_matches.iter().map(|(pattern, end)| (pattern.as_str(), *end))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -31,6 +31,16 @@ impl Server {
     /// Returns the output of `tmux capture-pane -p`: from memory if the screen is followed, else
     /// from tmux.
     pub async fn capture(&self, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
+        Ok(self.capture_with_place(target, request).await?.0)
+    }
+
+    /// Returns a capture, as [`Server::capture`] does, and the place of the screen's cursor in it:
+    /// row and column, from 0. `None`: that place is unknown.
+    pub async fn capture_with_place(
+        &self,
+        target: &str,
+        request: &CaptureRequest,
+    ) -> Result<(CaptureAnswer, Option<Place>)> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let options = options(request)?;
@@ -41,50 +51,55 @@ impl Server {
         }
         let pane = self.resolve_seen(target).await?;
         if request.verify {
-            return self.verify(&pane, &options).await;
+            return Ok((self.verify(&pane, &options).await?, None));
         }
         host.confirm_values(&pane).await;
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
-        if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
+        if let Some((text, offset, place)) = from_memory(&pane, &options).filter(|_| there) {
             let source = if pane.lock().screen().is_kept() { CaptureSource::Kept } else { CaptureSource::Model };
-            return Ok(answer(&pane, &text, source, offset));
+            return Ok((answer(&pane, &text, source, offset), place));
         }
         host.resync_unsure(&pane);
-        match self.ask_screen(&pane, || capture_command(pane.id(), &options)).await {
-            Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
+        let commands = || vec![capture_command(pane.id(), &options), place_command(pane.id())];
+        match self.ask_parts(&pane, commands).await {
+            Ok((parts, offset)) => {
+                let [text, place] = parts.as_slice() else { return Err(unreadable(pane.id())) };
+                Ok((answer(&pane, text, CaptureSource::Tmux, offset), parse_place(place).map(|(_, place)| place)))
+            }
             Err(error) => of_ended(&pane, &options, error),
         }
     }
 
     /// Captures a pane that is not followed, by a plain client. `None` if the pane is followed, or
     /// was captured recently and is to be followed from now on.
-    async fn capture_once(&self, target: &str, options: &CaptureOptions) -> Result<Option<CaptureAnswer>> {
+    async fn capture_once(
+        &self,
+        target: &str,
+        options: &CaptureOptions,
+    ) -> Result<Option<(CaptureAnswer, Option<Place>)>> {
         let host = &self.host;
         let id = match self.locate_pane(target).await {
             Ok(id) if host.pane(id).is_none_or(|pane| pane.exit().is_none()) && host.looks_once(id) => id,
             // Ended panes and errors are handled by the full lookup.
             _ => return Ok(None),
         };
-        let size = Command::new("display-message").flag("-p").opt("-t", id.to_string());
-        let size = size.format("#{pane_width} #{pane_height}");
-        let question = || Request::Framed(vec![capture_command(id, options), size.clone()]);
+        let question = || Request::Framed(vec![capture_command(id, options), place_command(id)]);
         let Ok(parts) = host.server().read(None, question).await? else { return Ok(None) };
-        let [text, size] = parts.as_slice() else { return Ok(None) };
-        let size = String::from_utf8_lossy(size);
-        let mut numbers = size.split_whitespace().map_while(|number| number.parse().ok());
-        let (Some(width), Some(height)) = (numbers.next(), numbers.next()) else { return Ok(None) };
+        let [text, place] = parts.as_slice() else { return Ok(None) };
+        let Some((size, place)) = parse_place(place) else { return Ok(None) };
         metrics::capture(CaptureSource::Tmux.as_str());
         // Output printed from now on follows this position. For a pane that was never followed, all
         // output does.
         let known = host.live_pane(id).map(|pane| pane.end_cursor());
-        Ok(Some(CaptureAnswer {
+        let answer = CaptureAnswer {
             pane: id,
             text: String::from_utf8_lossy(text).into_owned(),
             source: CaptureSource::Tmux,
-            size: Size { width, height },
+            size,
             cursor: known.unwrap_or(Cursor { epoch: host.epoch(), pane: id, offset: 0 }),
             verified: None,
-        }))
+        };
+        Ok(Some((answer, Some(place))))
     }
 
     /// Captures from memory, and compares with tmux's output at the same position of the stream.
@@ -94,7 +109,7 @@ impl Server {
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
             let before = pane.revision();
-            let Some((ours, offset)) = from_memory(pane, options) else {
+            let Some((ours, offset, _)) = from_memory(pane, options) else {
                 host.resync_unsure(pane);
                 let (why, resyncing) = {
                     let locked = pane.lock();
@@ -191,7 +206,7 @@ impl Server {
         let screen = read.and_then(|((seed, history), rules)| {
             Some((Screen::from_seed(&seed, rules, screen::Settings::default())?, end, history))
         });
-        screen.ok_or_else(|| Error::internal(format!("unreadable reply from tmux about pane {}", pane.id())))
+        screen.ok_or_else(|| unreadable(pane.id()))
     }
 
     async fn ask_parts(&self, pane: &Arc<PaneState>, commands: impl Fn() -> Vec<Command>) -> Result<(Vec<Bytes>, u64)> {
@@ -234,12 +249,13 @@ fn without_padding(screen: &Screen, options: &CaptureOptions) -> Vec<u8> {
 }
 
 /// Returns the capture from memory, if it certainly equals tmux's.
-fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
+fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64, Option<Place>)> {
     let locked = pane.lock();
     if locked.has_no_process() {
         return None;
     }
-    Some((locked.screen().capture(options)?, locked.ring().end()))
+    let screen = locked.screen();
+    Some((screen.capture(options)?, locked.ring().end(), screen.current().or_else(|| screen.last()).map(place_on)))
 }
 
 fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
@@ -255,8 +271,8 @@ fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> 
 }
 
 /// Captures the last screen of an ended pane, with its history.
-fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
-    let (text, offset) = {
+fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<(CaptureAnswer, Option<Place>)> {
+    let (text, offset, place) = {
         let locked = pane.lock();
         let Some(last) = locked.screen().last().filter(|_| locked.exit().is_some()) else { return Err(error) };
         if !locked.screen().is_proven() && (options.escapes || options.join || options.trailing) {
@@ -265,9 +281,34 @@ fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<
                 format!("pane {} has ended; with this version of tmux only its plain text is kept", pane.id()),
             ));
         }
-        (last.capture(options), locked.ring().end())
+        (last.capture(options), locked.ring().end(), place_on(last))
     };
-    Ok(answer(pane, &text, CaptureSource::Kept, offset))
+    Ok((answer(pane, &text, CaptureSource::Kept, offset), Some(place)))
+}
+
+/// A row and a column of a screen, from 0.
+pub type Place = (u16, u16);
+
+fn place_on(screen: &Screen) -> Place {
+    let cursor = screen.cursor();
+    (u16::try_from(cursor.row).unwrap_or(u16::MAX), u16::try_from(cursor.column).unwrap_or(u16::MAX))
+}
+
+/// Returns the command that reports the pane's size and its cursor's place.
+fn place_command(pane: PaneId) -> Command {
+    let command = Command::new("display-message").flag("-p").opt("-t", pane.to_string());
+    command.format("#{pane_width} #{pane_height} #{cursor_y} #{cursor_x}")
+}
+
+fn parse_place(reply: &[u8]) -> Option<(Size, Place)> {
+    let reply = String::from_utf8_lossy(reply);
+    let mut numbers = reply.split_whitespace().map_while(|number| number.parse::<u16>().ok());
+    let (width, height) = (numbers.next()?, numbers.next()?);
+    Some((Size { width, height }, (numbers.next()?, numbers.next()?)))
+}
+
+fn unreadable(pane: PaneId) -> Error {
+    Error::internal(format!("unreadable reply from tmux about pane {pane}"))
 }
 
 /// Returns the `capture-pane` command for these options.

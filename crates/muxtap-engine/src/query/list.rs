@@ -131,6 +131,23 @@ impl Server {
         Ok(windows)
     }
 
+    /// Returns a window's entry in the list; of several, the one in the session that the target names.
+    pub async fn window_info(&self, target: &str) -> Result<WindowInfo> {
+        self.engine.authorize(Tier::Read)?;
+        let wanted = self.window(target).await?;
+        let (id, session) = (wanted.id.to_string(), wanted.session.to_string());
+        let window = self.windows().await?.into_iter().find(|window| window.id == id && window.session_id == session);
+        window.ok_or_else(|| Error::not_found(format!("window {target} has just ended")))
+    }
+
+    /// Returns a pane's entry in the list. The pane may have ended a short time ago.
+    pub async fn pane_info(&self, target: &str) -> Result<PaneInfo> {
+        self.engine.authorize(Tier::Read)?;
+        let id = self.locate_pane(target).await?;
+        let pane = self.panes().await?.into_iter().find(|pane| pane.id == id && !pane.earlier_server);
+        pane.ok_or_else(|| Error::not_found(format!("pane {target} has just ended")))
+    }
+
     /// Lists the panes that these targets include; without targets all. Errors: those of
     /// [`Self::scopes`] and [`Self::panes`].
     pub async fn panes_within(&self, targets: &[String]) -> Result<Vec<PaneInfo>> {

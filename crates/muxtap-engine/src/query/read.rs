@@ -1,9 +1,9 @@
 //! Reads of a pane's output since a cursor, from its ring.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use base64::Engine as _;
-use muxtap_api::{Error, ErrorCode, Gap, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier};
+use muxtap_api::{Cursor, Error, ErrorCode, Gap, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier};
 use muxtap_core::stream::{render, ring::Chunk};
 use muxtap_tmux::Exit;
 
@@ -57,6 +57,9 @@ impl Server {
     pub async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
         let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
         tell_last_gap(&mut answer, &pane);
+        if let Some(text) = redrawn(request, &answer, &chunk, &pane) {
+            return Ok(ReadAnswer { text: Some(text), ..answer });
+        }
         let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, request.format).await?;
         Ok(ReadAnswer { text, data, ..answer })
     }
@@ -98,6 +101,9 @@ impl Server {
     /// longer than that. `more` means that the cursor precedes further output.
     pub async fn read_page(&self, target: &str, request: &ReadRequest, chars: usize) -> Result<ReadAnswer> {
         let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
+        if let Some(text) = redrawn(request, &answer, &chunk, &pane).filter(|text| text.chars().count() <= chars) {
+            return Ok(ReadAnswer { text: Some(text), ..answer });
+        }
         let (bytes, begin) = (chunk.bytes.len(), chunk.start);
         let head = move || {
             let mut head = render::TextHead::new(chars);
@@ -118,6 +124,46 @@ impl Server {
             tell_last_gap(&mut answer, &pane);
         }
         Ok(answer)
+    }
+
+    /// Reads like [`Self::read`], but everything, and returns the last `chars` characters: whole lines,
+    /// unless one is longer than that. Also returns the number of characters before them, and the
+    /// cursor at which those begin.
+    pub async fn read_end(
+        &self,
+        target: &str,
+        request: &ReadRequest,
+        chars: usize,
+    ) -> Result<(ReadAnswer, usize, Cursor)> {
+        let mut request = ReadRequest { max_bytes: Some(limits::READ_MOST), ..request.clone() };
+        let (mut answer, mut chunk, pane) = self.read_unformatted(target, &request).await?;
+        let begin = pane.cursor(chunk.start);
+        let (mut text, mut cut) = (String::new(), 0);
+        loop {
+            let piece = match redrawn(&request, &answer, &chunk, &pane) {
+                Some(redrawn) => redrawn,
+                None => FormattedChunk::of_large(chunk, ReadFormat::Text).await?.text.unwrap_or_default(),
+            };
+            text.push_str(&piece);
+            let (end, before) = render::text_end(&text, chars);
+            (text, cut) = (end.to_owned(), cut + before);
+            if !answer.more {
+                break;
+            }
+            request.since = Some(answer.cursor.to_string());
+            request.command = answer.command.as_ref().map(|command| command.number.to_string());
+            request.wait_ms = None;
+            let (next, more, _) = self.read_unformatted(target, &request).await?;
+            if let Some(gap) = next.gap {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "[output is missing here: {}]", gap.reason.as_str());
+            }
+            answer = ReadAnswer { gap: answer.gap.or(next.gap), command: answer.command, ..next };
+            chunk = more;
+        }
+        answer.text = Some(text);
+        tell_last_gap(&mut answer, &pane);
+        Ok((answer, cut, begin))
     }
 
     /// Reads the output of the pane that `find` returns, as bytes. Waits for new output if the
@@ -162,6 +208,17 @@ impl Server {
         let gap = gap.or(chunk.gap);
         Ok(ReadChunk { pane, chunk, gap, exit })
     }
+}
+
+/// Returns the text of a command's whole output, if it moves up to rewrite its own lines.
+fn redrawn(request: &ReadRequest, answer: &ReadAnswer, chunk: &Chunk, pane: &PaneState) -> Option<String> {
+    let is_text = request.command.is_some() && request.format == ReadFormat::Text;
+    let is_whole = request.since.is_none() && answer.gap.is_none() && !answer.more;
+    if !is_text || !is_whole {
+        return None;
+    }
+    let redrawable = pane.lock().redrawable(chunk.start, chunk.end);
+    redrawable?.text()
 }
 
 /// Returns the answer of a read without its text.
@@ -239,7 +296,7 @@ impl FormattedChunk {
             ReadFormat::Raw => {
                 Self { data: Some(base64::engine::general_purpose::STANDARD.encode(&chunk.bytes)), text: None }
             }
-            ReadFormat::Ansi => Self { data: None, text: Some(String::from_utf8_lossy(&chunk.bytes).into_owned()) },
+            ReadFormat::Ansi => Self { data: None, text: Some(String::from_utf8_lossy(&chunk.shown()).into_owned()) },
             ReadFormat::Text => Self { data: None, text: Some(render::render_chunk(chunk)) },
         }
     }

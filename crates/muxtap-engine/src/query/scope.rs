@@ -301,7 +301,7 @@ impl Server {
         }
         if panes.is_empty() {
             let why = match ended {
-                0 => format!("no pane matches {pattern}"),
+                0 => format!("no pane matches `{pattern}`"),
                 _ => format!("no running pane matches {pattern}: {ended} have ended"),
             };
             return Err(Error::not_found(format!("{why}; `muxtap list-panes` shows what is there")));

@@ -24,7 +24,7 @@ use muxtap_tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer, U
 use crate::{
     Host, PaneState, Server,
     pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit, PaneOptions},
-    spawn::managed,
+    spawn::{integration::ShellStart, managed},
 };
 
 /// The placeholder: a program that runs in a new pane until the command replaces it.
@@ -33,6 +33,9 @@ const PLACEHOLDER: &str = "exec cat >/dev/null";
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
 /// The flags of a new session's width and height.
 const SIZE: [&str; 2] = ["-x", "-y"];
+/// The beginning of tmux's error for a session's name that is in use.
+const DUPLICATE: &str = "duplicate session: ";
+
 impl Server {
     /// Creates a session. If no tmux server runs, one is started for the caller.
     pub async fn create_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
@@ -54,8 +57,12 @@ impl Server {
             return Ok(existing);
         }
         match self.make_new_session(request, policy).await {
-            // Another client created the session first.
-            Err(error) if error.code == ErrorCode::Conflict => self.existing_session(name).await?.ok_or(error),
+            // Another client created the session first, or tmux has changed the name: before 3.7 to
+            // `a_b` for `a.b`. Its error has the name in use.
+            Err(error) if error.code == ErrorCode::Conflict => {
+                let in_use = error.message.rsplit_once(DUPLICATE).map_or(name, |(_, name)| name).to_owned();
+                self.existing_session(&in_use).await?.ok_or(error)
+            }
             made => made,
         }
     }
@@ -86,7 +93,11 @@ impl Server {
             let cwd = request.spawn.cwd.as_ref().or(request.spawn.caller_cwd.as_ref()).map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
             // For a server that is started, the creation of its first session reports this.
-            if self.host.server().connected().await.is_ok() {
+            // On another host a further attempt to find one costs a connection.
+            let state = self.host.server().state();
+            let is_absent = matches!(&state, LinkState::Down { error, .. } if muxtap_tmux::is_absent(error));
+            let is_known_absent = is_absent && !self.host.server().spec().is_local();
+            if !is_known_absent && self.host.server().connected().await.is_ok() {
                 self.keeps_sessions().await?;
             }
             // `-E`: the session's environment is the server's, not this daemon's.
@@ -188,7 +199,8 @@ impl Server {
         }
         let made = async {
             check_spawn(&spawn)?;
-            self.make(command.await?, &spawn, policy).await
+            let shell = self.shell_start(&spawn).await?;
+            self.make(command.await?, &spawn, shell, policy).await
         }
         .await;
         if let Ok(made) = &made {
@@ -199,11 +211,17 @@ impl Server {
 
     /// Runs the steps of a creation. They run to the end in a task, unless the engine stops: a
     /// caller that leaves halfway must not leave a placeholder behind.
-    async fn make(&self, creation: Creation, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+    async fn make(
+        &self,
+        creation: Creation,
+        spawn: &SpawnRequest,
+        shell: Option<ShellStart>,
+        policy: ExitPolicy,
+    ) -> Result<CreatedAnswer> {
         let (server, spawn) = (self.clone(), spawn.clone());
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
-                made = server.make_steps(creation, &spawn, policy) => made,
+                made = server.make_steps(creation, &spawn, shell.as_ref(), policy) => made,
                 // How far the creation came is unknown.
                 () = server.engine.stopping() => {
                     Err(Error::unavailable("muxtap is stopping").with_details(serde_json::json!({ "sent": true })))
@@ -217,9 +235,11 @@ impl Server {
         &self,
         Creation { command, link, size, start }: Creation,
         spawn: &SpawnRequest,
+        shell: Option<&ShellStart>,
         policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
         let host = &self.host;
+        let is_placeholder = spawn.command.is_some() || shell.is_some();
         let is_session = command.name() == "new-session";
         let command = |default: &[u8]| {
             let command = match &spawn.cwd {
@@ -229,7 +249,7 @@ impl Server {
                 None => command.opt("-c", "#{session_path}"),
             };
             let command = with_place(command, spawn);
-            if spawn.command.is_some() { command.end_of_flags().arg(PLACEHOLDER) } else { command }
+            if is_placeholder { command.end_of_flags().arg(PLACEHOLDER) } else { command }
         };
         let answer = link.make(start, command).await?;
         let identity = match link.state() {
@@ -250,7 +270,7 @@ impl Server {
             // the same.
             let _ = link.write(None, Request::Plain(resize(window, size))).await?;
         }
-        let cursor = match self.follow_and_start(id, spawn, policy).await {
+        let cursor = match self.follow_and_start(id, spawn, shell, policy).await {
             Ok(cursor) => cursor,
             Err(PartialCreate::NotStarted(error)) if is_session && error.code == ErrorCode::NotFound => {
                 let why = format!(
@@ -260,7 +280,7 @@ impl Server {
                 );
                 return Err(Error::new(ErrorCode::InconsistentState, why));
             }
-            Err(partial) => return Err(partial.error(host, made_by, id, window, spawn)),
+            Err(partial) => return Err(partial.error(host, made_by, id, window, is_placeholder)),
         };
         Ok(CreatedAnswer {
             pane: id,
@@ -276,6 +296,7 @@ impl Server {
         &self,
         id: PaneId,
         spawn: &SpawnRequest,
+        shell: Option<&ShellStart>,
         policy: ExitPolicy,
     ) -> Result<Cursor, PartialCreate> {
         let host = &self.host;
@@ -284,6 +305,8 @@ impl Server {
         let pane = host.pane(id).ok_or_else(gone)?;
         let start = pane.lock().ring().start();
         pane.mark_started(start);
+        let changed = shell.map(|shell| shell.changes(spawn));
+        let spawn = changed.as_ref().unwrap_or(spawn);
         if let Some(nonce) = spawn.env.get(NONCE_VARIABLE) {
             // The caller that starts the pane's program decides what is trusted there.
             let _ = pane.trust_shell(nonce.clone());
@@ -292,7 +315,39 @@ impl Server {
         if policy == ExitPolicy::Managed {
             self.start_command(&pane, spawn).await?;
         }
+        if let Some(shell) = shell.filter(|_| spawn.command.is_none()) {
+            self.start_shell(&pane, spawn, shell).await?;
+        }
         Ok(cursor)
+    }
+
+    /// Replaces the placeholder by tmux's default command or shell, with the shell integration.
+    async fn start_shell(
+        &self,
+        pane: &Arc<PaneState>,
+        spawn: &SpawnRequest,
+        shell: &ShellStart,
+    ) -> Result<(), PartialCreate> {
+        let host = &self.host;
+        let option =
+            |format: &str| Command::new("display-message").flag("-p").opt("-t", pane.id().to_string()).format(format);
+        let question = || Request::Framed(vec![option("#{default-shell}"), option("#{default-command}")]);
+        let answer = host.server_of(pane).read(Some(pane.id()), question).await.map_err(PartialCreate::NotStarted)?;
+        let printed = answer.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
+        let printed: Vec<_> = printed.iter().map(|body| String::from_utf8_lossy(body)).collect();
+        let [default_shell, default_command] = printed.as_slice() else {
+            let error = Error::new(ErrorCode::InconsistentState, "tmux did not report `default-shell`");
+            return Err(PartialCreate::NotStarted(error));
+        };
+        let words =
+            shell.files.of_default(default_shell.trim_end_matches('\n'), default_command.trim_end_matches('\n'));
+        let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
+        let respawn = with_program(with_place(respawn, spawn), &words);
+        let begun = host.server_of(pane).begin(pane.id(), vec![respawn]).await;
+        begun.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
+        // Lets muxtap watch the new process from now on. The shell runs whether or not this succeeds.
+        let _ = host.server().fresh().await;
+        Ok(())
     }
 
     /// Replaces the placeholder by the command.
@@ -309,7 +364,8 @@ impl Server {
             let before = PaneOptions::read(&host.server_of(pane), pane.id()).await;
             (OnExit::Restore, Some(before.map_err(PartialCreate::NotStarted)?))
         };
-        let mut managed = ManagedPane { on_exit, before, wrapper: None, launch: Launch::of(spawn) };
+        let shell_nonce = spawn.env.get(NONCE_VARIABLE).cloned();
+        let mut managed = ManagedPane { on_exit, before, wrapper: None, launch: Launch::of(spawn), shell_nonce };
         let Some(launch) = &managed.launch else {
             pane.set_managed(managed);
             return order(CommandLine::of(managed::keep_on_exit(pane.id()))).await.map(drop);
@@ -392,8 +448,7 @@ impl PartialCreate {
     }
 
     /// Returns the error for the caller. Closes a placeholder whose command will not be started.
-    fn error(self, host: &Arc<Host>, made_by: Option<u64>, pane: PaneId, window: &str, spawn: &SpawnRequest) -> Error {
-        let is_placeholder = spawn.command.is_some();
+    fn error(self, host: &Arc<Host>, made_by: Option<u64>, pane: PaneId, window: &str, is_placeholder: bool) -> Error {
         if is_placeholder && let (Some(made_by), Self::NotStarted(_)) = (made_by, &self) {
             // In another server these ids mean other panes.
             managed::close_ended(&host.server().only(made_by), pane);

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn what_was_changed_is_given_back() {
         let lines = |on_exit, before| -> Vec<String> {
-            let managed = ManagedPane { on_exit, before, wrapper: None, launch: None };
+            let managed = ManagedPane { on_exit, before, wrapper: None, launch: None, shell_nonce: None };
             let lines = managed.release(PaneId(3)).into_iter().map(|command| command.line().unwrap());
             lines.map(|line| String::from_utf8(line).unwrap().trim().to_owned()).collect()
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muxtap_api::{Error, ErrorCode, RespawnRequest, Result, SpawnRequest};
 use muxtap_base::nonce;
-use muxtap_core::protocol::command::Command;
+use muxtap_core::{marks::NONCE_VARIABLE, protocol::command::Command};
 use muxtap_tmux::Request;
 
 use crate::{
@@ -33,7 +33,20 @@ impl Server {
     pub(crate) async fn respawn(&self, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<()> {
         let host = &self.host;
         check_spawn(&request.spawn)?;
-        let (engine, host, pane, request) = (self.engine.clone(), host.clone(), pane.clone(), request.clone());
+        let mut request = request.clone();
+        if request.spawn.command.is_none() && request.spawn.shell_integration == Some(true) {
+            let why = "shell_integration: without a command the previous program runs again; name the shell";
+            return Err(Error::invalid(why));
+        }
+        if request.spawn.command.is_some()
+            && let Some(shell) = self.shell_start(&request.spawn).await?
+        {
+            request.spawn = shell.changes(&request.spawn);
+            if let Some(nonce) = request.spawn.env.get(NONCE_VARIABLE) {
+                pane.trust_shell(nonce.clone());
+            }
+        }
+        let (engine, host, pane) = (self.engine.clone(), host.clone(), pane.clone());
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
                 done = respawn_steps(&host, &pane, &request) => done,
@@ -125,14 +138,20 @@ async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest)
     let same = || earlier.or_else(|| Some(known.as_ref()?.wrapper.as_ref()?.nonce.clone()));
     let wrapper = launch.as_ref().map(|_| nonce::hex64()).or_else(same);
     let words = launch.as_ref().zip(wrapper.as_ref()).map(|(launch, nonce)| launch.wrapped(nonce));
-    let place = match &launch {
-        Some(launch) => SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() },
-        None => spawn.clone(),
+    let shell_nonce = known.as_ref().filter(|_| launch.is_none()).and_then(|known| known.shell_nonce.clone());
+    let place = if let Some(launch) = &launch {
+        SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() }
+    } else {
+        let mut place = spawn.clone();
+        if let Some(nonce) = &shell_nonce {
+            place.env.entry(NONCE_VARIABLE.to_owned()).or_insert_with(|| nonce.clone());
+        }
+        place
     };
     Ok(RespawnPlan {
         words,
         place,
-        managed: Some(ManagedPane { on_exit, before, wrapper: wrapper.map(ExitWrapper::of), launch }),
+        managed: Some(ManagedPane { on_exit, before, wrapper: wrapper.map(ExitWrapper::of), launch, shell_nonce }),
     })
 }
 

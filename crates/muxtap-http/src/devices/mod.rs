@@ -9,6 +9,7 @@ use axum::{
     extract::FromRequestParts,
     http::{StatusCode, request::Parts},
 };
+use muxtap_approvals::approvals::process_shown;
 use muxtap_base::{clock, nonce};
 use muxtap_devices::{BoundDevice, Caller, Devices, relay::Publisher, workspace::GET_WORKSPACE};
 use muxtap_net::Peer;
@@ -48,6 +49,7 @@ impl FromRequestParts<App> for Asking {
                 device: None,
                 remote_control: true,
                 label,
+                program: "a page that `muxtap open` has let in".into(),
                 family: None,
                 token_ends,
                 read_only,
@@ -66,11 +68,22 @@ impl FromRequestParts<App> for Asking {
             principal,
             device: None,
             remote_control,
+            program: program(parts.extensions.get::<Peer>()),
             label: label.into(),
             family: None,
             token_ends,
             read_only,
         }))
+    }
+}
+
+/// Returns a caller in words, as the system knows it.
+fn program(peer: Option<&Peer>) -> String {
+    match peer {
+        Some(Peer::Unix { pid: Some(pid), .. }) => process_shown(u32::try_from(*pid).unwrap_or_default()),
+        Some(Peer::Unix { pid: None, .. }) => "a process of this machine".into(),
+        Some(Peer::Tcp { addr, .. }) => format!("a program at {addr}"),
+        None => "a program in the daemon's process".into(),
     }
 }
 
@@ -81,6 +94,7 @@ fn bound(device: &BoundDevice) -> Caller {
         device: Some(device.device_id.clone()),
         remote_control: device.has(DeviceScope::RemoteControl),
         label: device.device_label.clone(),
+        program: "a device that has logged in over TCP".into(),
         family: Some(device.family.clone()),
         token_ends: Some(device.token_ends),
         read_only: false,

@@ -11,7 +11,7 @@ use std::{
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
@@ -131,7 +131,13 @@ impl Drop for InUse {
 pub(super) async fn count(State(sessions): State<Arc<Sessions>>, request: Request, next: Next) -> Response {
     if let Some(id) = session_of(request.headers()) {
         let in_use = sessions.begin_use(id);
-        let response = next.run(request).await;
+        let ends = request.method() == Method::DELETE;
+        let mut response = next.run(request).await;
+        // The protocol's answer to the end of a session is 200 or 204; some clients take the library's
+        // 202 for a failure.
+        if ends && response.status() == StatusCode::ACCEPTED {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
         return response.map(|body| holding(body, in_use));
     }
     let creating = RefCell::new(Creating { caller: caller(&request), is_refused: false });

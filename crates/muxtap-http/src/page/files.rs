@@ -1,4 +1,5 @@
-//! The page's own files, which are built into the program from `web/dist`.
+//! The page's own files, which are built into the program from `web/dist` (`page` is a link to it: a
+//! published crate contains its own files alone).
 
 use std::sync::LazyLock;
 
@@ -28,7 +29,7 @@ macro_rules! files {
         &[$(File {
             name: $name,
             kind: $kind,
-            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/", $name, ".gz")),
+            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/page/", $name, ".gz")),
         }),*]
     };
 }

@@ -10,9 +10,13 @@ fn secrets(patterns: &[&str]) -> Secrets {
     Secrets::new(&patterns.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
+fn size(columns: u16) -> Size {
+    Size { width: columns, height: 24 }
+}
+
 /// Returns the output for these chunks: at once, and when the pane rests.
 fn redacted(patterns: &[&str], chunks: &[&[u8]]) -> (String, String) {
-    let mut redactor = Redactor::new(secrets(patterns), 80);
+    let mut redactor = Redactor::new(secrets(patterns), size(80));
     let text = |pieces: Vec<Piece>| String::from_utf8(pieces.into_iter().flat_map(|(_, bytes)| bytes).collect());
     let mut at_once = String::new();
     for chunk in chunks {
@@ -73,12 +77,36 @@ fn wide_characters_become_two_stars() {
 #[test]
 fn a_line_that_wraps_is_one_line() {
     let secrets = secrets(&["0123456789"]);
-    let mut redactor = Redactor::new(secrets, 8);
+    let mut redactor = Redactor::new(secrets, size(8));
     let out: Vec<u8> = redactor.feed(Duration::ZERO, b"pw: 0123456789 ").into_iter().flat_map(|(_, b)| b).collect();
     assert_eq!(String::from_utf8(out).unwrap(), "pw: ********** ");
     // Back to the beginning of the row, not of the line.
     let out: Vec<u8> = redactor.feed(Duration::ZERO, b"\r56").into_iter().flat_map(|(_, b)| b).collect();
     assert_eq!(String::from_utf8(out).unwrap(), "\r56");
+}
+
+#[test]
+fn a_secret_that_is_placed_in_pieces_is_seen_as_the_screen_shows_it() {
+    let of = |output: &str| whole(&["hunter2"], &[output.as_bytes()]);
+    for (output, shown) in [
+        ("hun\r\n\x1b[A\x1b[3Cter2\r\nx", "***\r\n\x1b[A\x1b[3C****\r\nx"),
+        ("\x1b[5;4Hter2\x1b[5;1Hhun", "\x1b[5;4H****\x1b[5;1H***"),
+        ("\x1b[1;4Hte\x1b[1;6Hr2\x1b[2;1Hlog\x1b[1;1Hhun", "\x1b[1;4H**\x1b[1;6H**\x1b[2;1Hlog\x1b[1;1H***"),
+        ("\x1b[Hter2\x1b[H\x1b[3@hun", "\x1b[H****\x1b[H\x1b[3@***"),
+        // Lines that move, and a state that is gone at the end.
+        (
+            "\x1b[2;1Hhun\x1b[1;1H\x1b[L\x1b[3;4Hter2\x1b[J\x1b[2J",
+            "\x1b[2;1H***\x1b[1;1H\x1b[L\x1b[3;4H****\x1b[J\x1b[2J",
+        ),
+        ("hun\x1b7\x1b[9;9Hx\x1b8ter2", "***\x1b7\x1b[9;9Hx\x1b8****"),
+        ("\x1b[1;1Hhun\x1b[1;5Hter2", "\x1b[1;1Hhun\x1b[1;5Hter2"),
+    ] {
+        assert_eq!(of(output), shown, "{output:?}");
+    }
+    // What was written before stays; the rest is replaced.
+    assert_eq!(whole(&["hunter2"], &[b"hun\r\n", b"\x1b[A\x1b[3C", b"te", b"r2"]), "hun\r\n\x1b[A\x1b[3C****");
+    // Colors are the output's own, and mean nothing here.
+    assert_eq!(of("\x1b[38;2;0;0;1mhun\x1b[A\x1b[4;1Hter2"), "\x1b[38;2;0;0;1mhun\x1b[A\x1b[4;1Hter2");
 }
 
 #[test]
@@ -97,7 +125,7 @@ fn titles_and_other_strings_are_searched_too() {
 #[test]
 fn a_string_that_has_not_ended_waits_for_its_end_or_for_tmux_to_give_it_up() {
     for string in ["\x1b]0;abc", "\x1bPq"] {
-        let mut redactor = Redactor::new(secrets(&["hunter2"]), 80);
+        let mut redactor = Redactor::new(secrets(&["hunter2"]), size(80));
         let text = |pieces: Vec<Piece>| pieces.into_iter().flat_map(|(_, bytes)| bytes).collect::<Vec<u8>>();
         assert_eq!(text(redactor.feed(Duration::ZERO, string.as_bytes())), b"");
         assert!(!redactor.is_holding(), "a rest lets nothing go of it: {string:?}");
@@ -114,7 +142,7 @@ fn a_string_that_has_not_ended_waits_for_its_end_or_for_tmux_to_give_it_up() {
 #[test]
 fn a_secret_that_is_half_on_the_screen_is_replaced_from_there_on() {
     let begun = |line: &str, column, output: &[u8]| {
-        let mut redactor = Redactor::new(secrets(&["hunter2-[a-z]+", "^key"]), 8);
+        let mut redactor = Redactor::new(secrets(&["hunter2-[a-z]+", "^key"]), size(8));
         redactor.begin_in_line(line.chars().map(Some).collect(), column);
         let mut pieces = redactor.feed(Duration::ZERO, output);
         pieces.extend(redactor.flush(Duration::ZERO));
@@ -149,8 +177,24 @@ fn a_match_that_goes_on_costs_no_more_than_its_length() {
 }
 
 #[test]
+fn a_line_that_has_not_changed_is_not_searched_again() {
+    let steps = |output: &str| {
+        let mut redactor = Redactor::new(secrets(&["hunter2"]), size(80));
+        redactor.feed(Duration::ZERO, "x".repeat(80 * 20).as_bytes());
+        redactor.feed(Duration::ZERO, output.as_bytes());
+        redactor.feed(Duration::ZERO, output.as_bytes());
+        redactor.shown.unwrap().steps
+    };
+    // 1600 cells at each of 20,000 sequences would be 32 million.
+    let still = steps(&"\x1b[A\x1b[B".repeat(10_000));
+    assert!(still < 20_000, "{still}");
+    let printed = steps(&"x\x1b[A".repeat(10_000));
+    assert!(printed < 3_000_000, "{printed}");
+}
+
+#[test]
 fn what_is_held_is_bounded() {
-    let mut redactor = Redactor::new(secrets(&["a+b"]), 80);
+    let mut redactor = Redactor::new(secrets(&["a+b"]), size(80));
     let chunk = vec![b'a'; 1000];
     let mut out = 0;
     for _ in 0..200 {

@@ -156,6 +156,27 @@ impl Tokens {
     }
 }
 
+/// Returns whether output may move the cursor out of its row, other than to the next line.
+pub(super) fn moves(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(0x1b, bytes).any(|at| {
+        let sequence = bytes.get(at + 1..).unwrap_or_default();
+        match sequence.split_first() {
+            Some((b'[', rest)) => {
+                let last = rest.iter().find(|byte| (0x40..=0x7e).contains(*byte));
+                last.is_none_or(|last| !b"mnctqCDG`KXP@hl".contains(last))
+                    || rest.starts_with(b"?1049")
+                    || rest.starts_with(b"?1047")
+                    || rest.starts_with(b"?47")
+            }
+            // Strings, character sets and keypad modes.
+            Some((b']' | b'k' | b'P' | b'_' | b'^' | b'X' | b'\\' | b'(' | b')' | b'*' | b'+' | b'=' | b'>', _)) => {
+                false
+            }
+            _ => true,
+        }
+    })
+}
+
 fn replacement() -> Token {
     Token::Character('\u{fffd}', "\u{fffd}".into())
 }

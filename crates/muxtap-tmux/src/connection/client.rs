@@ -11,19 +11,25 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use muxtap_api::Error;
 use muxtap_base::metrics;
 use muxtap_core::protocol::codec::{ControlCodec, Event};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, ReadBuf},
     net::unix::pipe,
     process::{Child, ChildStderr},
+    sync::{mpsc, oneshot},
     task::JoinHandle,
 };
 use tokio_util::{codec::Decoder, task::TaskTracker};
 
-use crate::{program::Client, relay::RelayError};
+use crate::{
+    death::Foreign,
+    program::Client,
+    relay::{Passage, PauseRequest, PausedPassage, RelayError},
+};
 
 /// The daemon's ends of a client's pipes, and the client.
 pub(crate) struct Opened {
@@ -33,15 +39,47 @@ pub(crate) struct Opened {
     /// Reads back what the client has not read of its input.
     pub(super) unread: Option<File>,
     pub(super) process: Process,
+    /// What was read of the client's output and not parsed. Another process read it.
+    pub(super) head: Bytes,
 }
+
+/// What another process needs for continuing a connection, without the descriptors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredClient {
+    pub(crate) id: u64,
+    name: String,
+    pid: u32,
+    /// What was read of the client's output and not parsed.
+    #[serde(with = "muxtap_core::stored::bytes")]
+    head: Vec<u8>,
+    /// The beginning of a message of the server, if the client has a relay.
+    begun: Option<Vec<u8>>,
+}
+
+/// The descriptors of a client: its stdin and stdout, and both ends of its relay.
+pub(crate) type ClientDescriptors = Vec<OwnedFd>;
+
+/// Ends a paused relay; dropped, it lets the relay go on.
+pub(super) type RelayPause = oneshot::Sender<()>;
 
 /// The process at the other end of the pipes.
 pub(super) struct Process {
-    /// The child process; `None` if a test plays the client.
+    /// The child process; `None` if a test plays the client, or another process has started it.
     child: Option<Child>,
+    /// The process if another process has started it.
+    foreign: Option<Foreign>,
+    pid: u32,
+    /// Whether another process continues with it.
+    is_left: bool,
     stderr: Option<ChildStderr>,
     /// The relay through which the client reaches the server.
-    relay: Option<JoinHandle<Result<(), RelayError>>>,
+    relay: Option<RunningRelay>,
+}
+
+/// The task of a relay.
+struct RunningRelay {
+    task: JoinHandle<Result<(), RelayError>>,
+    pauses: mpsc::Sender<PauseRequest>,
 }
 
 impl Opened {
@@ -53,12 +91,39 @@ impl Opened {
         let unread = reopened(&child_stdin);
         command.stdin(Stdio::from(child_stdin)).stdout(Stdio::from(child_stdout)).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
-        let mut child = command.spawn()?;
+        // See `Process::drop`.
+        let mut child = command.kill_on_drop(false).spawn()?;
         drop(command);
-        let relay = relay.map(|relay| tasks.spawn(relay.run()));
+        let relay = relay.map(|relay| RunningRelay::spawn(tasks, |pauses| relay.run_until_paused(pauses)));
         let name = child.id().map(|pid| format!("client-{pid}")).unwrap_or_default();
-        let stderr = child.stderr.take();
-        Self::over(name, reader, writer, unread, Process { child: Some(child), stderr, relay })
+        let (pid, stderr) = (child.id().unwrap_or_default(), child.stderr.take());
+        let process = Process { child: Some(child), foreign: None, pid, is_left: false, stderr, relay };
+        // A larger pipe means fewer wake-ups under a flood. The system may refuse it (a user's pipe
+        // limit); then the default serves.
+        let _ = grow_pipe(&reader);
+        Self::over(name, OwnedFd::from(reader), OwnedFd::from(writer), unread, process, Vec::new())
+    }
+
+    /// Continues a connection that another process has handed over.
+    pub(crate) fn continued(
+        stored: StoredClient,
+        descriptors: ClientDescriptors,
+        tasks: &TaskTracker,
+    ) -> io::Result<Self> {
+        let StoredClient { name, pid, head, begun, .. } = stored;
+        let missing = || io::Error::other("a descriptor of a control client is missing");
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(missing);
+        let (writer, reader) = (next()?, next()?);
+        let passage = match begun {
+            Some(begun) => Some(Passage::continued(PausedPassage { client: next()?, server: next()?, begun })?),
+            None => None,
+        };
+        let foreign = Foreign::open(pid)?;
+        let relay = passage.map(|passage| RunningRelay::spawn(tasks, |pauses| passage.run(pauses)));
+        let process = Process { child: None, foreign: Some(foreign), pid, is_left: false, stderr: None, relay };
+        let unread = reopened(&writer);
+        Self::over(name, reader, writer, unread, process, head)
     }
 
     /// Makes a client that a test plays: `stdin` is the client's input, `reader` and `writer` are
@@ -70,44 +135,85 @@ impl Opened {
         writer: io::PipeWriter,
         stdin: &io::PipeReader,
     ) -> io::Result<Self> {
-        Self::over(name.to_owned(), reader, writer, reopened(stdin), Process { child: None, stderr: None, relay: None })
+        let process = Process { child: None, foreign: None, pid: 0, is_left: false, stderr: None, relay: None };
+        Self::over(name.to_owned(), reader.into(), writer.into(), reopened(stdin), process, Vec::new())
     }
 
     fn over(
         name: String,
-        reader: io::PipeReader,
-        writer: io::PipeWriter,
+        reader: OwnedFd,
+        writer: OwnedFd,
         unread: Option<File>,
         process: Process,
+        head: Vec<u8>,
     ) -> io::Result<Self> {
-        // A larger pipe means fewer wake-ups under a flood. The system may refuse it (a user's pipe
-        // limit); then the default serves.
-        let _ = grow_pipe(&reader);
-        Ok(Self {
-            name,
-            reader: pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?,
-            writer: pipe::Sender::from_owned_fd(OwnedFd::from(writer))?,
-            unread,
-            process,
-        })
+        let (reader, writer) = (pipe::Receiver::from_owned_fd(reader)?, pipe::Sender::from_owned_fd(writer)?);
+        Ok(Self { name, reader, writer, unread, process, head: head.into() })
+    }
+}
+
+impl RunningRelay {
+    fn spawn<F>(tasks: &TaskTracker, run: impl FnOnce(mpsc::Receiver<PauseRequest>) -> F) -> Self
+    where
+        F: Future<Output = Result<(), RelayError>> + Send + 'static,
+    {
+        let (pauses, requests) = mpsc::channel(1);
+        Self { task: tasks.spawn(run(requests)), pauses }
+    }
+}
+
+impl Drop for Process {
+    /// Kills the process, unless another process continues with it. One that has ended is not affected.
+    fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
+        if let Some(child) = &mut self.child {
+            let _ = child.start_kill();
+        }
+        if let Some(foreign) = &self.foreign {
+            foreign.kill();
+        }
     }
 }
 
 impl Process {
+    /// Leaves the process to another one.
+    pub(super) fn leave_alive(mut self) {
+        self.is_left = true;
+    }
+
     /// Resolves when the process has ended.
     pub(super) async fn ended(&mut self) {
         match &mut self.child {
             Some(child) => drop(child.wait().await),
-            None => std::future::pending().await,
+            None => match &self.foreign {
+                Some(foreign) => foreign.ended().await,
+                None => std::future::pending().await,
+            },
         }
+    }
+
+    /// Returns what a pause of the connection needs of the process.
+    pub(super) fn handle(&self) -> ProcessHandle {
+        ProcessHandle { pid: self.pid, relay: self.relay.as_ref().map(|relay| relay.pauses.clone()) }
     }
 
     /// Waits for the process's end, and kills it after `patience`. Returns why it left: what its
     /// relay reported, or else what it wrote to stderr.
     pub(super) async fn leave(&mut self, patience: Duration) -> Error {
-        let Some(child) = &mut self.child else { return left_because("") };
-        if tokio::time::timeout(patience, child.wait()).await.is_err() {
-            let _ = child.kill().await;
+        match (&mut self.child, &self.foreign) {
+            (Some(child), _) => {
+                if tokio::time::timeout(patience, child.wait()).await.is_err() {
+                    let _ = child.kill().await;
+                }
+            }
+            (None, Some(foreign)) => {
+                if tokio::time::timeout(patience, foreign.ended()).await.is_err() {
+                    foreign.kill();
+                }
+            }
+            (None, None) => return left_because(""),
         }
         let mut text = Vec::new();
         if let Some(stderr) = self.stderr.take() {
@@ -116,8 +222,8 @@ impl Process {
         }
         if let Some(relay) = self.relay.take() {
             // When this ends the server has noticed that the client has gone.
-            relay.abort();
-            if let Ok(Err(error)) = relay.await {
+            relay.task.abort();
+            if let Ok(Err(error)) = relay.task.await {
                 return error.into();
             }
         }
@@ -125,19 +231,61 @@ impl Process {
     }
 }
 
+/// What a pause of the connection needs of a client's process.
+pub(super) struct ProcessHandle {
+    pid: u32,
+    relay: Option<mpsc::Sender<PauseRequest>>,
+}
+
+impl ProcessHandle {
+    /// Stops the client's relay. Returns the stored client and its descriptors, and the handle that
+    /// ends the relay.
+    pub(super) async fn pause(
+        &self,
+        (id, name): (u64, &str),
+        pipes: [OwnedFd; 2],
+        head: Vec<u8>,
+    ) -> io::Result<(StoredClient, ClientDescriptors, Option<RelayPause>)> {
+        let mut descriptors = ClientDescriptors::from(pipes);
+        let (mut begun, mut end) = (None, None);
+        if let Some(relay) = &self.relay {
+            let (passage, relay_end) = pause_relay(relay).await?;
+            descriptors.extend([passage.client, passage.server]);
+            (begun, end) = (Some(passage.begun), Some(relay_end));
+        }
+        Ok((StoredClient { id, name: name.to_owned(), pid: self.pid, head, begun }, descriptors, end))
+    }
+}
+
+/// Stops a relay. Returns what another process needs for continuing it, and the handle that ends it;
+/// dropped, the relay goes on.
+async fn pause_relay(pauses: &mpsc::Sender<PauseRequest>) -> io::Result<(PausedPassage, RelayPause)> {
+    let gone = || io::Error::other("its relay has ended");
+    let (paused, is_paused) = oneshot::channel();
+    let (end, over) = oneshot::channel();
+    pauses.send(PauseRequest { paused, over }).await.map_err(|_| gone())?;
+    Ok((is_paused.await.map_err(|_| gone())??, end))
+}
+
 /// Returns the reason of a client that has left, which may have said none.
 pub(super) fn left_because(said: &str) -> Error {
     Error::unavailable(if said.is_empty() { "it exited at once" } else { said })
 }
 
-/// A reader that counts successful reads.
+/// A reader that counts successful reads, and reads `head` first.
 pub(super) struct CountingReader<R, C> {
+    pub(super) head: Bytes,
     pub(super) inner: R,
     pub(super) reads: C,
 }
 
 impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingReader<R, C> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.head.is_empty() {
+            let length = self.head.len().min(buf.remaining());
+            buf.put_slice(&self.head.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if polled.is_ready() {
             self.reads.as_ref().fetch_add(1, Ordering::Relaxed);

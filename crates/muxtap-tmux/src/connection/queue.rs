@@ -1,18 +1,19 @@
 //! The requests of one connection: those not written yet, and those without a reply yet.
 //!
 //! Replies come in the order of the requests, so the next reply always belongs to the oldest
-//! request. The connection checks this queue once in a [`TICK`] while a request is open, and counts
-//! ticks instead of reading a clock: time in which this process itself was stopped does not count.
+//! request. The connection checks this queue once in a [`TICK`] while a request is open, and its limits
+//! count ticks instead of reading a clock: time in which this process itself was stopped does not count.
 
 use std::{
     collections::VecDeque,
     fs::File,
     io::{self, Read as _},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf, Bytes, BytesMut};
+use muxtap_base::metrics;
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
     frame::{FrameKey, framed},
@@ -77,6 +78,10 @@ pub(super) struct Queue {
     answered: u64,
     watch: TickState,
     silent: bool,
+    /// The position in the stream of requests from which on none is sent.
+    barred: Option<u64>,
+    /// The calls of [`Self::bar`] without an [`Self::unbar`].
+    bars: usize,
 }
 
 /// The state at the last tick.
@@ -96,6 +101,9 @@ struct TickState {
 }
 
 struct Pending {
+    /// The name of its first command, and when it was sent, for the metrics.
+    name: &'static str,
+    sent: Instant,
     /// The position of its first byte in the stream of requests.
     begin: u64,
     asked: u64,
@@ -159,7 +167,41 @@ impl Queue {
             answered: 0,
             watch: TickState::default(),
             silent: false,
+            barred: None,
+            bars: 0,
         }
+    }
+
+    /// Sends no further request until [`Self::unbar`], once for each call.
+    pub(super) fn bar(&mut self) {
+        self.bars += 1;
+        self.barred.get_or_insert(self.written + self.unsent.len() as u64);
+    }
+
+    /// Sends requests again, and those that came meanwhile.
+    pub(super) fn unbar(&mut self) {
+        self.bars = self.bars.saturating_sub(1);
+        if self.bars == 0 {
+            self.barred = None;
+            self.write();
+        }
+    }
+
+    /// Returns whether each request that was to be sent has its reply, and none is sent now.
+    pub(super) fn is_drained(&self) -> bool {
+        let is_sent = |pending: &Pending, bar: u64| pending.begin < bar;
+        self.barred.is_some_and(|bar| {
+            self.pipe.is_some() && self.written >= bar && !self.pending.front().is_some_and(|first| is_sent(first, bar))
+        })
+    }
+
+    /// Returns the unsent bytes that may be sent now.
+    fn sendable(&self) -> &[u8] {
+        let length = match self.barred {
+            Some(bar) => usize::try_from(bar.saturating_sub(self.written)).unwrap_or(usize::MAX),
+            None => usize::MAX,
+        };
+        self.unsent.get(..length.min(self.unsent.len())).unwrap_or_default()
     }
 
     /// Appends a request and writes what the pipe takes. If the request cannot be sent, its
@@ -172,6 +214,7 @@ impl Queue {
         if limit == TimeLimit::Limited && (self.silent || full) {
             return Callbacks::one(Some(done), Err(Lost::Unsent));
         }
+        let name = request.name();
         let (bytes, blocks, frame) = match request {
             Request::Plain(line) => (line.render(), line.commands().len(), None),
             Request::Framed(commands) => {
@@ -187,6 +230,8 @@ impl Queue {
         self.unsent.extend_from_slice(&bytes);
         let asked = self.watch.now;
         self.pending.push_back(Pending {
+            name,
+            sent: Instant::now(),
             begin,
             asked,
             limit,
@@ -211,8 +256,8 @@ impl Queue {
     /// pipe.
     pub(super) fn write(&mut self) {
         let Some(pipe) = &self.pipe else { return };
-        while !self.unsent.is_empty() {
-            match pipe.try_write(&self.unsent) {
+        while !self.sendable().is_empty() {
+            match pipe.try_write(self.sendable()) {
                 Ok(written) => {
                     self.unsent.advance(written);
                     self.written += written as u64;
@@ -235,7 +280,7 @@ impl Queue {
 
     /// Returns whether bytes wait for space in the pipe.
     pub(super) fn has_unsent(&self) -> bool {
-        self.pipe.is_some() && !self.unsent.is_empty()
+        self.pipe.is_some() && !self.sendable().is_empty()
     }
 
     /// Returns whether the server has sent nothing for [`SILENCE_LIMIT`] while a request was open,
@@ -269,7 +314,8 @@ impl Queue {
                 return Some(Callbacks::default());
             }
         }
-        let Pending { bodies, done, .. } = self.pending.pop_front()?;
+        let Pending { bodies, done, name, sent, .. } = self.pending.pop_front()?;
+        metrics::tmux_command(name, sent.elapsed());
         Some(Callbacks::one(done, Ok(if ok { Ok(bodies) } else { Err(message(body)) })))
     }
 
@@ -277,7 +323,8 @@ impl Queue {
     pub(super) fn framed(&mut self, parts: Vec<Bytes>, error: Option<&Bytes>) -> Option<Callbacks> {
         self.was_answered();
         self.pending.front().filter(|pending| pending.frame.is_some())?;
-        let Pending { done, .. } = self.pending.pop_front()?;
+        let Pending { done, name, sent, .. } = self.pending.pop_front()?;
+        metrics::tmux_command(name, sent.elapsed());
         Some(Callbacks::one(done, Ok(error.map_or(Ok(parts), |error| Err(message(error))))))
     }
 
@@ -289,6 +336,11 @@ impl Queue {
     /// Checks the open requests. `reads` counts the reads from the server so far; `oldest` is how
     /// long the oldest output since the last tick lay in the server.
     pub(super) fn tick(&mut self, reads: u64, oldest: Duration) -> (TickOutcome, Callbacks) {
+        if self.is_drained() {
+            // Nothing is read, so nothing is late.
+            (self.watch.quiet, self.watch.stuck, self.watch.stuck_up_to_date) = (0, 0, 0);
+            return (TickOutcome::Open, Callbacks::default());
+        }
         let watch = &mut self.watch;
         watch.now += 1;
         let received = std::mem::replace(&mut watch.reads, reads) != reads;

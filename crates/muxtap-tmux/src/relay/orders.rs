@@ -91,6 +91,16 @@ pub(super) struct ServerMessages {
 }
 
 impl ServerMessages {
+    /// Continues with the beginning of a message that was received.
+    pub(super) fn begun(rest: Vec<u8>) -> Self {
+        Self { rest }
+    }
+
+    /// Returns the beginning of a message that was received.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+
     /// Takes received bytes. Returns the bytes for the client of the messages that are whole.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Hostile> {
         self.rest.extend_from_slice(bytes);

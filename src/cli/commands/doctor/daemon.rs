@@ -1,6 +1,6 @@
 //! Checks of the daemon: whether it runs and responds, and what it was started with.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use muxtap_engine::audit::{AuditKey, key_file};
 use serde::de::DeserializeOwned;
@@ -9,8 +9,9 @@ use super::{Caller, Check, EnvironmentAnswer, Error, ErrorCode, Result, Settings
 
 use crate::{
     api::{ConfigAnswer, ConfigFile, Setting},
-    cli::client::Client,
-    daemon::check_ports,
+    cli::{client::Client, commands::daemon::reachable},
+    config::paths::Paths,
+    daemon::{check_ports, start},
 };
 
 /// How long the daemon may take to report its own state.
@@ -31,7 +32,7 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Queries the running daemon; does not start one. `None`: no daemon is running.
     pub(super) async fn ask(caller: &Caller) -> Result<Option<Self>> {
-        let Some(mut client) = caller.running().await? else { return Ok(None) };
+        let Some(mut client) = reachable(caller).await? else { return Ok(None) };
         let status = ask(&mut client, "/v1/status", STATUS_LIMIT).await?;
         let config = ask(&mut client, "/v1/config", STATUS_LIMIT).await;
         let environment = ask(&mut client, "/v1/environment", ENVIRONMENT_LIMIT).await;
@@ -56,6 +57,24 @@ fn audit_key(settings: &Settings) -> Option<Check> {
     } else {
         Check::warning(NAME, wrong, "fix this: until then no audit log is written")
     })
+}
+
+/// Looks for daemons on the sockets that other shells of this user choose: they remember other inputs
+/// and output, and write the same log.
+pub(super) fn others(paths: &Paths, sockets: Vec<PathBuf>) -> Vec<Check> {
+    let runs = |socket: &PathBuf| matches!(start::connect(&paths.on(socket.clone())), Ok(Some(_)));
+    let warned = sockets.into_iter().filter(runs).map(|socket| {
+        let (own, other) = (paths.socket.display(), socket.display());
+        Check::warning(
+            NAME,
+            format!("another daemon of yours runs on {other}; this shell uses {own}"),
+            format!(
+                "set XDG_RUNTIME_DIR, or MUXTAP_SOCKET, to the same value in all shells; `MUXTAP_SOCKET={other} muxtap \
+                 stop` stops the other one"
+            ),
+        )
+    });
+    warned.collect()
 }
 
 /// Checks whether the daemon responds, and whether its environment matches the current one.
@@ -182,6 +201,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_daemon_of_another_shell_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let [own, other, stale] = ["own", "other", "stale"].map(|name| dir.path().join(name));
+        let listener = std::os::unix::net::UnixListener::bind(&other).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
+        let paths = Paths::in_dir(&own);
+        let checks = others(&paths, vec![other.clone(), stale, dir.path().join("none")]);
+        let [check] = checks.as_slice() else { panic!("{checks:?}") };
+        assert!(check.message.contains(other.to_str().unwrap()), "{check:?}");
+        assert!(check.fix.as_ref().unwrap().contains("XDG_RUNTIME_DIR"), "{check:?}");
+        drop(listener);
+        assert!(others(&paths, vec![other]).is_empty());
+    }
 
     fn config(settings: &[(&str, &str, &str)]) -> ConfigAnswer {
         let settings: Vec<_> = settings

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     env, fs, io,
-    os::unix::{fs::MetadataExt as _, net::UnixStream},
+    os::unix::{
+        fs::{FileTypeExt as _, MetadataExt as _},
+        net::UnixStream,
+    },
     path::Path,
 };
 
@@ -99,10 +102,14 @@ fn socket_dir_problem(dir: &Path) -> Option<Check> {
 
 /// Checks a tmux server's socket; only the selected one (`meant`) can be a problem.
 fn tmux_socket(socket: &Path, meant: bool) -> Check {
+    const NAME_A_SOCKET: &str = "name a tmux server's socket with -S or -L";
     let shown = socket.display();
     let wrong = |message: String, fix: &str| {
         if meant { Check::problem(NAME, message, fix) } else { Check::warning(NAME, message, fix) }
     };
+    if fs::metadata(socket).is_ok_and(|found| !found.file_type().is_socket()) {
+        return wrong(format!("{shown} is not a socket"), NAME_A_SOCKET);
+    }
     match UnixStream::connect(socket) {
         Ok(_) => match fs::metadata(socket) {
             Ok(found) if found.uid() != paths::uid() => {
@@ -119,7 +126,7 @@ fn tmux_socket(socket: &Path, meant: bool) -> Check {
             io::ErrorKind::PermissionDenied => {
                 wrong(format!("{shown}: permission denied"), "use the socket of your own tmux server (-S, -L)")
             }
-            _ => wrong(format!("{shown}: {error}"), "name a tmux server's socket with -S or -L"),
+            _ => wrong(format!("{shown}: {error}"), NAME_A_SOCKET),
         },
     }
 }

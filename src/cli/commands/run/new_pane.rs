@@ -4,12 +4,13 @@ use std::time::Instant;
 
 use clap::Args;
 use muxtap_base::nonce;
+use muxtap_core::stream::colors;
 
-use super::{DEFAULT_MS, ignore_closed_pipe, interruptible, interrupts};
+use super::{DEFAULT_MS, ignore_closed_pipe, interruptible, interrupts, print_output};
 use crate::{
     api::{
-        CreatedAnswer, Cursor, Error, Gap, GapReason, NewWindowRequest, PredicateKind, ReadAnswer, ReadRequest, Result,
-        SplitRequest, WaitAnswer, WaitOutcome, WaitRequest,
+        CreatedAnswer, Cursor, Error, Gap, GapReason, NewWindowRequest, PredicateKind, ReadAnswer, ReadFormat,
+        ReadRequest, Result, SplitRequest, WaitAnswer, WaitOutcome, WaitRequest,
     },
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT,
@@ -77,6 +78,7 @@ impl Place {
         caller: &Caller,
         target: Option<String>,
         timeout_ms: Option<u64>,
+        colors: bool,
         command: Vec<String>,
     ) -> Outcome {
         let begun = Instant::now();
@@ -92,14 +94,14 @@ impl Place {
             ..WaitRequest::default()
         };
         let end = until_end(&mut client, &wait, pane);
-        let waited = interruptible(caller, &pane.to_string(), &mut interrupts, &mut interrupted, end).await?;
+        let waited = interruptible(caller, (&pane.to_string(), None), &mut interrupts, &mut interrupted, end).await?;
         let waited = waited.transpose()?;
         if waited.as_ref().is_some_and(|answer| answer.outcome == WaitOutcome::Cancelled) {
             return Err(unknown_end(pane, Error::unavailable("the wait for its end was cancelled")).into());
         }
         // The first connection may be in the middle of a request.
         let (output, gap) = tokio::select! {
-            printed = printed(caller, cursor) => printed?,
+            printed = printed(caller, cursor, colors) => printed?,
             _ = interrupts.recv() => {
                 output::note(&format!("output not read: use `muxtap read -t {pane} --since start`"));
                 return Ok(EXIT_INTERRUPTED);
@@ -117,7 +119,7 @@ impl Place {
             gap,
             running: ended.is_none(),
         };
-        answer.print(caller)?;
+        answer.print(caller, colors)?;
         Ok(answer.status(interrupted))
     }
 
@@ -142,7 +144,7 @@ impl Place {
 }
 
 impl Answer {
-    fn print(&self, caller: &Caller) -> Result<(), output::Failure> {
+    fn print(&self, caller: &Caller, colors: bool) -> Result<(), output::Failure> {
         if caller.json {
             return ignore_closed_pipe(output::print_json(self));
         }
@@ -153,7 +155,7 @@ impl Answer {
             Some(gap) => output::note_gap(self.pane, gap),
             None => {}
         }
-        ignore_closed_pipe(output::print(&self.output))?;
+        print_output(&self.output, colors)?;
         if self.running {
             output::note(&format!("the command continues in pane {}", self.pane));
         }
@@ -191,7 +193,7 @@ fn unknown_end(pane: PaneId, mut error: Error) -> Error {
 
 /// Reads a pane's retained output since its beginning. Returns the output and its first gap. Starts
 /// no daemon: a new one does not have the output.
-async fn printed(caller: &Caller, beginning: Cursor) -> Result<(String, Option<Gap>)> {
+async fn printed(caller: &Caller, beginning: Cursor, colors: bool) -> Result<(String, Option<Gap>)> {
     let pane = beginning.pane;
     let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has exited"));
     let mut client = caller.running().await?.ok_or_else(gone)?;
@@ -199,14 +201,20 @@ async fn printed(caller: &Caller, beginning: Cursor) -> Result<(String, Option<G
     let mut request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
     let end: ReadAnswer = client.get_from_same_daemon(&path, &request).await.map_err(|_| gone())??;
     (request.since, request.until) = (Some(beginning.to_string()), Some(end.cursor.to_string()));
-    let (mut text, mut gap) = (String::new(), None);
-    loop {
-        let answer: ReadAnswer = client.get_from_same_daemon(&path, &request).await.map_err(|_| gone())??;
-        gap = gap.or(answer.gap);
-        text.push_str(answer.text.as_deref().unwrap_or_default());
-        if !answer.more {
-            return Ok((text, gap));
+    let mut whole = async |format: ReadFormat| -> Result<(String, Option<Gap>)> {
+        let (mut text, mut gap) = (String::new(), None);
+        let mut request = ReadRequest { format, ..request.clone() };
+        loop {
+            let answer: ReadAnswer = client.get_from_same_daemon(&path, &request).await.map_err(|_| gone())??;
+            gap = gap.or(answer.gap);
+            text.push_str(answer.text.as_deref().unwrap_or_default());
+            if !answer.more {
+                return Ok((text, gap));
+            }
+            request.since = Some(answer.cursor.to_string());
         }
-        request.since = Some(answer.cursor.to_string());
-    }
+    };
+    let (text, gap) = whole(ReadFormat::Text).await?;
+    let colored = if colors { colors::colored(whole(ReadFormat::Ansi).await?.0.as_bytes(), &text) } else { None };
+    Ok((colored.unwrap_or(text), gap))
 }

@@ -78,10 +78,6 @@ fn heading() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 /// A column of the table: its heading, its cells, and its maximum width.
 struct Column {
     heading: &'static str,
@@ -101,9 +97,9 @@ fn table(canvas: &mut Canvas<'_>, model: &Model, now: Instant) -> Option<Positio
         let shown = if model.filter.is_empty() { String::new() } else { format!("{} of ", rows.len()) };
         let title = format!(
             "muxtap top · {} · {shown}{} · {} · by {}",
-            counted(model.servers.len(), "server"),
-            counted(model.total(), "pane"),
-            counted(model.waits(), "wait"),
+            crate::cli::output::counted(model.servers.len(), "server"),
+            crate::cli::output::counted(model.total(), "pane"),
+            crate::cli::output::counted(model.waits(), "wait"),
             model.sort.name(),
         );
         canvas.line(0, &title, heading());

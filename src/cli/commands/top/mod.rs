@@ -24,7 +24,7 @@ use super::{
     output::{self, ColorChoice, Failure},
 };
 use crate::{
-    api::Error,
+    api::{Error, ErrorCode},
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
         terminal::{self, FullScreen, Keys, Signal, Signals},
@@ -67,7 +67,7 @@ impl Top {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if caller.json || is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             let message = "top requires a terminal; programs can use `muxtap list-panes --watch --json`";
-            return Err(Error::invalid(message).into());
+            return Err(Error::new(ErrorCode::Conflict, message).into());
         }
         // An initial problem is an error, not shown on a screen that disappears.
         let mut feed = Feed::begin(caller).await?;

@@ -130,7 +130,8 @@ impl DeviceCommand {
 async fn status(context: &Context<'_>, device: Option<&str>) -> Outcome {
     let id = device.unwrap_or(&context.identity.device_id);
     names::check_id(id)?;
-    let asked = context.caller.client().await?.get::<DeviceInfo>(&path_of("devices", id), &()).await;
+    let path = path_of("devices", id);
+    let asked = async { context.caller.client().await?.get::<DeviceInfo>(&path, &()).await }.await;
     let answer: Value = match asked {
         Err(error) if error.code == crate::api::ErrorCode::NotFound && id == context.identity.device_id => json!({
             "deviceId": id,

@@ -2,14 +2,14 @@
 
 use clap::{ArgGroup, Subcommand};
 use muxtap_devices::{
-    hybrid::{Changed, Made, derived, insist, make_terminal},
-    workspace::{Command, ContentRef},
+    hybrid::{Changed, Made, derived, make_terminal, reserve_key},
+    workspace::{Command, ContentRef, Direction, Selector},
 };
 use serde_json::Value;
 
 use super::{
     ChangeArgs, Context, DeviceArg, PaneArgs, SplitDirection, TabArgs,
-    output::{change_answer, change_words, format, list_answer, shown, table},
+    output::{change_answer, change_words, check_format, format, list_answer, shown, table},
     owner::{Reached, key_of},
     terminals::{NewTerminal, NotStarted},
     text,
@@ -181,17 +181,40 @@ pub(super) enum LayoutCommand {
 }
 
 impl LayoutCommand {
+    /// Returns whether the command fails without the daemon. Others change this device's own file, which
+    /// is at most not published then.
+    pub(super) fn needs_daemon(&self) -> bool {
+        let device = match self {
+            Self::NewTab { .. }
+            | Self::SplitPane { shell: Some(_), .. }
+            | Self::AttachTerminal { .. }
+            | Self::RespawnPane { .. } => return true,
+            Self::ListTabs { device, .. } | Self::ListPanes { device, .. } | Self::Display { device, .. } => device,
+            Self::SelectTab { tab } | Self::KillTab { tab } | Self::RenameTab { tab, .. } => &tab.change.device,
+            Self::SplitPane { pane, .. }
+            | Self::SelectPane { pane }
+            | Self::KillPane { pane }
+            | Self::ResizePane { pane, .. }
+            | Self::SwapPane { pane, .. }
+            | Self::OpenBrowser { pane, .. }
+            | Self::Navigate { pane, .. }
+            | Self::OpenEditor { pane, .. } => &pane.change.device,
+        };
+        device.device.is_some()
+    }
+
     pub(super) async fn run(self, context: &Context<'_>) -> Outcome {
         let plain = match self {
             Self::NewTab { name, shell, cwd, change } => {
-                let reserve = Command::Reserve { target: None, tab: None, direction: None, title: name };
-                return terminal(context, change, reserve, NewTerminal { shell, cwd }).await;
+                let new = NewTerminal { shell, cwd };
+                return terminal(context, change, Place { target: None, tab: None, direction: None, title: name }, new)
+                    .await;
             }
             Self::SplitPane { pane, direction, shell: Some(shell), .. } => {
                 let direction = Some(direction.into());
-                let reserve = Command::Reserve { target: Some(pane.target), tab: pane.tab, direction, title: None };
+                let place = Place { target: Some(pane.target), tab: pane.tab, direction, title: None };
                 let new = NewTerminal { shell: Some(shell).filter(|shell| !shell.is_empty()), cwd: None };
-                return terminal(context, pane.change, reserve, new).await;
+                return terminal(context, pane.change, place, new).await;
             }
             Self::ListTabs { device, allow_stale } => {
                 let workspace = context.owner(device.device.as_deref())?.read(allow_stale).await?;
@@ -207,8 +230,10 @@ impl LayoutCommand {
             }
             Self::RespawnPane { pane } => return respawn(context, pane).await,
             Self::AttachTerminal { target, to, tab, change } => {
+                let command = Command::AttachTerminal { target: target.clone(), to, tab };
+                command.check()?;
                 super::terminals::check_lives(context, &target).await?;
-                (change, Command::AttachTerminal { target, to, tab })
+                (change, command)
             }
             Self::SelectTab { tab } => (tab.change, Command::SelectTab { target: tab.target }),
             Self::KillTab { tab } => (tab.change, Command::KillTab { target: tab.target }),
@@ -242,6 +267,14 @@ impl LayoutCommand {
     }
 }
 
+/// The place of a new terminal: in a split of a pane, or in a new tab without one.
+struct Place {
+    target: Option<String>,
+    tab: Option<String>,
+    direction: Option<Direction>,
+    title: Option<String>,
+}
+
 /// Applies a change and prints the response.
 async fn changed(context: &Context<'_>, change: ChangeArgs, command: Command) -> Outcome {
     let owner = context.owner(change.device.device.as_deref())?;
@@ -251,13 +284,24 @@ async fn changed(context: &Context<'_>, change: ChangeArgs, command: Command) ->
 }
 
 /// Reserves a pane, creates its terminal, and prints both.
-async fn terminal(context: &Context<'_>, change: ChangeArgs, reserve: Command, mut new: NewTerminal) -> Outcome {
+async fn terminal(context: &Context<'_>, change: ChangeArgs, place: Place, mut new: NewTerminal) -> Outcome {
+    new.check(context.caller)?;
+    let Place { target, tab, direction, title } = place;
+    // The owner's person sees what will run.
+    let reserve = Command::Reserve {
+        target,
+        tab,
+        direction,
+        title,
+        shell: new.shell.clone(),
+        cwd: new.directory(context.caller),
+    };
+    reserve.check()?;
     let mut owner = context.owner(change.device.device.as_deref())?;
     // A given key may be a repetition.
     let repeated = change.idempotency_key.is_some();
     let key = key_of("reserve", change.idempotency_key).unwrap_or_default();
-    new.check()?;
-    if repeated && let Some(first) = repeat(&owner, &reserve, change.expected_revision, &key).await? {
+    if repeated && let Some(first) = repeat(&owner, &reserve, change.expected_revision, &reserve_key(&key)).await? {
         return context.print(&change_answer(first.changed, Some(first.terminal), Some(key)), change_words);
     }
     let mut terminals = new.maker(context, owner.device());
@@ -292,7 +336,8 @@ const RESPAWNS: usize = 8;
 /// owner records the pane's terminal under the key itself, which repeats that response from then on.
 /// A rejection by the engine is recorded, too, so the key can be retried.
 async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
-    let mut owner = context.owner(pane.change.device.device.as_deref())?;
+    Selector::of_pane(&pane.target, pane.tab.as_deref())?;
+    let owner = context.owner(pane.change.device.device.as_deref())?;
     let layout = owner.layout().await?;
     let found = layout.find_pane(&pane.target, pane.tab.as_deref())?;
     let terminal = super::terminals::terminal_of(found)?;
@@ -306,14 +351,14 @@ async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
     }
     let expected = pane.change.expected_revision.unwrap_or(layout.workspace_revision);
     let mut tries = 1..=RESPAWNS;
-    let (failed, claimed) = loop {
+    let failed = loop {
         let Some(number) = tries.next() else { return Err(given_up(&terminal).into()) };
         let claim = derived(&key, &format!("respawn{number}"));
         // A caller that may not change the pane must not end its program.
         let claimed = owner.change(bind.clone(), Some(expected), Some(claim)).await?;
         let failed = derived(&key, &format!("failed{number}"));
         if !claimed.replayed {
-            break (failed, claimed);
+            break failed;
         }
         if remembered(&owner, &bind, failed).await?.is_none() {
             return Err(given_up(&terminal).into());
@@ -331,7 +376,7 @@ async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
         Ok(()) => {}
         Err(NotStarted::Refused(error)) => {
             // If this cannot be recorded, the key stays as if the request were in progress.
-            let _ = insist(&mut owner, bind, claimed.applied_revision, &failed).await;
+            let _ = owner.change(bind, None, Some(failed)).await;
             return Err(error.at_stage("engine").into());
         }
         Err(NotStarted::Unknown(error)) => {
@@ -339,7 +384,7 @@ async fn respawn(context: &Context<'_>, pane: PaneArgs) -> Outcome {
             return Err(Error::new(ErrorCode::InconsistentState, message).with_details(details(&error)).into());
         }
     }
-    match insist(&mut owner, bind, claimed.applied_revision, &key).await {
+    match owner.change(bind, None, Some(key.clone())).await {
         Ok(changed) => context.print(&change_answer(changed, Some(terminal), Some(key)), change_words),
         Err(error) => {
             let message = format!("terminal:{terminal} was restarted, but the pane {id} was not updated: {error}");
@@ -367,6 +412,7 @@ fn given_up(terminal: &str) -> Error {
 }
 
 async fn list_panes(context: &Context<'_>, device: Option<&str>, tab: Option<&str>, allow_stale: bool) -> Outcome {
+    tab.map(Selector::of_tab).transpose()?;
     let workspace = context.owner(device)?.read(allow_stale).await?;
     let mut panes = workspace.panes.clone();
     if let Some(tab) = tab {
@@ -411,6 +457,8 @@ async fn display(
     tab: Option<&str>,
     device: Option<&str>,
 ) -> Outcome {
+    target.map(|target| Selector::of_pane(target, tab)).transpose()?;
+    check_format(wanted)?;
     let workspace = context.owner(device)?.read(false).await?;
     let layout = serde_json::to_value(&workspace).and_then(serde_json::from_value);
     let layout: muxtap_devices::workspace::Layout =

@@ -123,6 +123,18 @@ enum WorkspaceCommand {
     Session(sessions::SessionCommand),
 }
 
+impl WorkspaceCommand {
+    /// Returns whether the command fails without its daemon. Others use this device's file alone, at
+    /// most publish a change of it, or connect by themselves.
+    fn needs_daemon(&self) -> bool {
+        match self {
+            Self::Layout(command) => command.needs_daemon(),
+            Self::Device(device::DeviceCommand::Device(_) | device::DeviceCommand::Allow { .. }) => false,
+            Self::Device(_) | Self::Terminal(_) | Self::Session(_) => true,
+        }
+    }
+}
+
 /// The direction of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum SplitDirection {
@@ -167,12 +179,20 @@ impl WorkspaceArgs {
         let home = Home::new(folder(caller, is_freshell(std::env::args_os().next().as_deref()))?);
         home.check()?;
         let identity = home.identity()?;
-        let context = Context { caller, home, identity };
+        // A login's own commands choose the daemon themselves.
+        let elsewhere = match &self.command {
+            WorkspaceCommand::Device(device::DeviceCommand::Auth(_)) => None,
+            command => {
+                let renew = if command.needs_daemon() { auth::Renew::Due } else { auth::Renew::Never };
+                auth::logged_in(caller, &home, renew).await?
+            }
+        };
+        let context = Context { caller: elsewhere.as_ref().unwrap_or(caller), home, identity };
         match self.command {
             WorkspaceCommand::Layout(command) => command.run(&context).await,
             WorkspaceCommand::Terminal(command) => command.run(&context).await,
             WorkspaceCommand::Device(command) => command.run(&context).await,
-            WorkspaceCommand::Session(command) => command.run(caller).await,
+            WorkspaceCommand::Session(command) => command.run(context.caller).await,
         }
     }
 }

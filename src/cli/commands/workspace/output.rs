@@ -76,6 +76,24 @@ pub(super) fn shown(pane: &Value) -> String {
     [text(pane, "url"), text(pane, "file")].into_iter().find(|shown| !shown.is_empty()).unwrap_or_default().to_owned()
 }
 
+/// Checks the names in a format. Error: `INVALID_ARGUMENT`.
+pub(super) fn check_format(wanted: &str) -> Result<()> {
+    filled(wanted, |name| NAMES.contains(&name).then(String::new)).map(drop)
+}
+
+/// The names in a format.
+const NAMES: [&str; 9] = [
+    "deviceId",
+    "tabId",
+    "tabTitle",
+    "paneId",
+    "paneKind",
+    "terminalId",
+    "sessionRef",
+    "ownerOnline",
+    "workspaceRevision",
+];
+
 /// Expands a format: `%deviceId`, `%tabId` and so on; `%%` is a percent sign. Error:
 /// `INVALID_ARGUMENT` for an unknown name.
 pub(super) fn format(
@@ -106,6 +124,11 @@ pub(super) fn format(
             _ => return None,
         })
     };
+    filled(format, value)
+}
+
+/// Replaces each `%NAME` by its value.
+fn filled(format: &str, value: impl Fn(&str) -> Option<String>) -> Result<String> {
     let mut filled = String::new();
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
@@ -116,12 +139,8 @@ pub(super) fn format(
             continue;
         }
         let name: String = after.chars().take_while(char::is_ascii_alphanumeric).collect();
-        let found = value(&name).ok_or_else(|| {
-            Error::invalid(format!(
-                "-p: unknown %{name}; expected %deviceId %tabId %tabTitle %paneId %paneKind %terminalId %sessionRef \
-                 %ownerOnline %workspaceRevision and %%"
-            ))
-        })?;
+        let found = value(&name)
+            .ok_or_else(|| Error::invalid(format!("-p: unknown %{name}; expected %{} and %%", NAMES.join(" %"))))?;
         filled.push_str(&found);
         rest = after.get(name.len()..).unwrap_or_default();
     }

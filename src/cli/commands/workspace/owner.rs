@@ -1,9 +1,15 @@
 //! The owner of a workspace: this process for this device, else another device, through the daemon.
 
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
+
 use muxtap_base::{clock, nonce};
 use muxtap_devices::{
     hybrid::{Changed, Owner},
     names,
+    relay::PERSON_ASKED,
     workspace::{Change, Command, Layout, needs_key},
 };
 use serde_json::{Value, json};
@@ -18,11 +24,19 @@ use crate::{
     cli::{commands::path_of, output},
 };
 
+/// How long a change without a revision is repeated while others change the workspace of another
+/// device.
+const CONFLICT_TIME: Duration = Duration::from_secs(20);
+/// The pause before such a repetition.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
+
 /// The owner that a command uses.
 pub(super) struct Reached<'a> {
     pub(super) context: &'a Context<'a>,
     /// `None`: this device.
     other: Option<String>,
+    /// The revision after this command's last change of another device: most likely the current one.
+    last: Cell<Option<u64>>,
 }
 
 impl<'a> Context<'a> {
@@ -32,7 +46,7 @@ impl<'a> Context<'a> {
             names::check_id(device)?;
         }
         let other = device.filter(|device| *device != self.identity.device_id).map(str::to_owned);
-        Ok(Reached { context: self, other })
+        Ok(Reached { context: self, other, last: Cell::default() })
     }
 
     /// Publishes this device's workspace. If the daemon rejects it, prints a note without an error: the
@@ -40,10 +54,8 @@ impl<'a> Context<'a> {
     pub(super) async fn publish(&self, snapshot: Value) {
         let request =
             PublishRequest { device_label: self.identity.device_label.clone(), device_type: DeviceType::Cli, snapshot };
-        let published = async {
-            let path = format!("{}/workspace", path_of("devices", &self.identity.device_id));
-            self.caller.client().await?.put::<DoneAnswer>(&path, &request).await
-        };
+        let path = format!("{}/workspace", path_of("devices", &self.identity.device_id));
+        let published = async { self.caller.client().await?.put::<DoneAnswer>(&path, &request).await };
         match published.await {
             // Another command has already published a later change.
             Err(error) if error.code == ErrorCode::Conflict => {}
@@ -88,8 +100,8 @@ impl Reached<'_> {
         if allow_stale {
             // The relay knows better than this process whether the owner responds.
             let path = format!("{}/workspace", path_of("devices", other));
-            let mut client = self.context.caller.client().await?;
-            return client.get(&path, &WorkspaceQuery { allow_stale: true }).await;
+            let query = WorkspaceQuery { allow_stale: true };
+            return self.context.caller.client().await?.get(&path, &query).await;
         }
         let said = self.rpc("get-workspace".into(), json!({}), None, None).await?;
         let mut answer = said.result;
@@ -115,13 +127,15 @@ impl Reached<'_> {
         })
     }
 
-    /// Applies a change. Without a revision it applies to the current one.
+    /// Applies a change. Without a revision it applies to the current one, whatever others change
+    /// meanwhile. A command that no owner can carry out is rejected here.
     pub(super) async fn change(
         &self,
         command: Command,
         expected_revision: Option<u64>,
         key: Option<String>,
     ) -> Result<Changed> {
+        command.check()?;
         let now = clock::now_ms();
         let Some(_) = &self.other else {
             let id = &self.context.identity.device_id;
@@ -145,12 +159,41 @@ impl Reached<'_> {
                 replayed: applied.replayed,
             });
         };
-        let (name, args) = command.to_rpc();
-        let expected = match expected_revision {
+        // Many commands at once would each meet the conflicts of all others.
+        let _turn = if expected_revision.is_none() { self.context.home.take_turn(self.device()) } else { None };
+        let has_places = command.has_places();
+        let mut command = command;
+        let mut expected = match expected_revision.or(self.last.get().filter(|_| !has_places)) {
             Some(revision) => revision,
+            None if has_places => {
+                let layout = self.layout().await?;
+                // If that fails, the owner reports it.
+                command = command.with_ids(&layout).unwrap_or(command);
+                layout.workspace_revision
+            }
             None => self.read(false).await?.workspace_revision,
         };
-        let mut said = self.rpc(name, args, Some(expected), key).await?;
+        // At another revision an index or a name can mean another tab.
+        let is_fixed = expected_revision.is_none() && !command.has_places();
+        let (name, args) = command.to_rpc();
+        let until = Instant::now() + CONFLICT_TIME;
+        let mut said = loop {
+            let said = self.rpc(name.clone(), args.clone(), Some(expected), key.clone()).await;
+            match said {
+                // Another device was faster. Each conflict means that one of its changes was applied.
+                Err(error)
+                    if is_fixed
+                        && error.code == ErrorCode::RevisionConflict
+                        && !was_asked(&error)
+                        && Instant::now() < until =>
+                {
+                    expected = current_revision(&error).ok_or(error)?;
+                    tokio::time::sleep(clock::jittered(CONFLICT_PAUSE)).await;
+                }
+                said => break said?,
+            }
+        };
+        self.last.set(said.applied_revision);
         let mut entity = |name: &str| said.result.get_mut(name).map(Value::take).filter(Value::is_object);
         let (tab, pane) = (entity("tab"), entity("pane"));
         let replayed = said.result.get("replayed").and_then(Value::as_bool).unwrap_or_default();
@@ -179,6 +222,16 @@ impl Owner for Reached<'_> {
     async fn ask(&mut self, command: Command, expected_revision: Option<u64>, key: Option<String>) -> Result<Changed> {
         self.change(command, expected_revision, key).await
     }
+}
+
+/// Returns whether the owner asked its person before it refused. The same question is not repeated.
+fn was_asked(error: &Error) -> bool {
+    error.details.as_ref().and_then(|details| details.get(PERSON_ASKED)).is_some_and(|asked| asked == true)
+}
+
+/// Returns the current revision that a conflict names.
+fn current_revision(conflict: &Error) -> Option<u64> {
+    conflict.details.as_ref()?.get("currentRevision")?.as_u64()
 }
 
 /// Returns the key of a command that requires one.

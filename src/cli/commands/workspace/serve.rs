@@ -9,24 +9,33 @@ use muxtap_devices::{
     wire::{self, Hello, OwnerResult},
     workspace::RpcRead,
 };
+use muxtap_net::remote::Wire;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{self, Message},
+    tungstenite::{self, Message, client::IntoClientRequest as _, http::StatusCode},
 };
 
-use super::{Context, text};
+use super::{
+    Context,
+    auth::{self, Renew},
+    text,
+};
 
 use crate::{
     api::{DeviceType, Error, ErrorCode, RemoteControl, Result, RpcRequest},
-    cli::{EXIT_INTERRUPTED, Outcome, output},
+    cli::{EXIT_INTERRUPTED, Outcome, caller::Caller, output},
 };
 
-/// The pause before reconnecting to the daemon.
+/// The route of a device's connection.
+const ROUTE: &str = "/v1/devices/ws";
+/// The pause before reconnecting to the daemon; it doubles with each failure.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const AGAIN_LONGEST: Duration = Duration::from_secs(10);
 
-type Socket = WebSocketStream<UnixStream>;
+type Socket = WebSocketStream<Box<dyn Wire>>;
 
 /// How a connection ended.
 enum Ended {
@@ -45,18 +54,30 @@ pub(super) async fn run(context: &Context<'_>, remote_control: Option<RemoteCont
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
         .map_err(|error| Error::internal(format!("signals: {error}")))?;
     let serving = async {
+        let (mut pause, mut reported) = (AGAIN, None);
         loop {
             match connect(context, &identity).await {
                 Ok(mut socket) => match serve(context, &identity, &mut socket).await? {
                     Ended::Replaced => {
                         return Err(Error::new(ErrorCode::Conflict, "another process has taken over this device"));
                     }
-                    Ended::Lost => output::note("the daemon has exited; reconnecting"),
+                    Ended::Lost => {
+                        output::note("lost the daemon; reconnecting");
+                        (pause, reported) = (AGAIN, None);
+                    }
                 },
-                Err(error) if error.code == ErrorCode::TmuxUnavailable => {}
+                Err(error) if error.code == ErrorCode::TmuxUnavailable => {
+                    if reported.as_ref() != Some(&error.message) {
+                        output::note(&format!("{}; retrying", error.message));
+                    }
+                    reported = Some(error.message);
+                }
                 Err(error) => return Err(error),
             }
-            tokio::time::sleep(clock::jittered(AGAIN)).await;
+            tokio::time::sleep(clock::jittered(pause)).await;
+            if reported.is_some() {
+                pause = (pause * 2).min(AGAIN_LONGEST);
+            }
             context.caller.reconnect().await?;
         }
     };
@@ -68,12 +89,53 @@ pub(super) async fn run(context: &Context<'_>, remote_control: Option<RemoteCont
 }
 
 async fn connect(context: &Context<'_>, identity: &Identity) -> Result<Socket> {
+    // The token of the last connection may have expired.
+    let elsewhere = auth::logged_in(context.caller, &context.home, Renew::Due).await?;
+    match opening(context, elsewhere.as_ref()).await {
+        Err(error) if error.code == ErrorCode::Unauthorized => {
+            let Some(elsewhere) = elsewhere else { return Err(error) };
+            let renewed = auth::logged_in(&elsewhere, &context.home, Renew::Rejected).await?;
+            greet(context, identity, opening(context, renewed.as_ref()).await?).await
+        }
+        socket => greet(context, identity, socket?).await,
+    }
+}
+
+/// Opens a connection. Error: `UNAUTHORIZED` if the daemon rejects the token.
+async fn opening(context: &Context<'_>, elsewhere: Option<&Caller>) -> Result<Socket> {
     let lost = |error: &dyn std::fmt::Display| Error::unavailable(format!("cannot talk to the daemon: {error}"));
-    let stream = context.caller.stream()?;
-    stream.set_nonblocking(true).map_err(|error| lost(&error))?;
-    let stream = UnixStream::from_std(stream).map_err(|error| lost(&error))?;
-    let (mut socket, _) =
-        tokio_tungstenite::client_async("ws://muxtap/v1/devices/ws", stream).await.map_err(|error| lost(&error))?;
+    let at = elsewhere.and_then(|caller| caller.remote.as_ref());
+    let (request, wire): (_, Box<dyn Wire>) = if let Some((remote, token)) = at {
+        let mut request = remote.websocket(ROUTE).into_client_request().map_err(|error| lost(&error))?;
+        let bearer = format!("Bearer {token}").parse().map_err(|_| Error::internal("malformed token"))?;
+        request.headers_mut().insert("authorization", bearer);
+        (request, remote.connect().await?)
+    } else if context.caller.remote.is_some() {
+        return Err(Error::new(ErrorCode::Unauthorized, "this device has logged out meanwhile"));
+    } else {
+        let stream = context.caller.stream()?;
+        stream.set_nonblocking(true).map_err(|error| lost(&error))?;
+        let stream = UnixStream::from_std(stream).map_err(|error| lost(&error))?;
+        let request = format!("ws://muxtap{ROUTE}").into_client_request().map_err(|error| lost(&error))?;
+        (request, Box::new(stream))
+    };
+    let handshake = tokio_tungstenite::client_async(request, wire);
+    let opened = match at {
+        Some((remote, _)) => remote.in_time(handshake).await?,
+        None => handshake.await,
+    };
+    let (socket, _) = opened.map_err(|error| match error {
+        tungstenite::Error::Http(response) if response.status() == StatusCode::UNAUTHORIZED => {
+            Error::new(ErrorCode::Unauthorized, "the daemon rejects this device's token: `auth login` logs in again")
+        }
+        error => lost(&error),
+    })?;
+    Ok(socket)
+}
+
+/// Introduces this device.
+async fn greet(context: &Context<'_>, identity: &Identity, mut socket: Socket) -> Result<Socket> {
+    let lost = |error: &dyn std::fmt::Display| Error::unavailable(format!("cannot talk to the daemon: {error}"));
     let revision = opened(&context.home, &identity.device_id).await?.0;
     let hello = Hello {
         device_id: identity.device_id.clone(),
@@ -130,6 +192,10 @@ async fn serve(context: &Context<'_>, identity: &Identity, socket: &mut Socket) 
             "error" => {
                 let code = serde_json::from_value(message.get("code").cloned().unwrap_or_default());
                 let error = Error::new(code.unwrap_or(ErrorCode::InternalError), text(&message, "message"));
+                if error.code == ErrorCode::Unauthorized && context.caller.remote.is_some() {
+                    // The token has expired. If the login has ended, connecting again reports it.
+                    return Ok(Ended::Lost);
+                }
                 if matches!(error.code, ErrorCode::Unauthorized | ErrorCode::UnsupportedClient) {
                     return Err(error);
                 }
@@ -183,6 +249,7 @@ fn answer(home: &Home, message: Value) -> (OwnerResult, Option<Changed>) {
 fn done(home: &Home, mut message: Value) -> Result<(Value, Option<u64>, Option<Changed>)> {
     if let Some(fields) = message.as_object_mut() {
         fields.remove("callerLabel");
+        fields.remove("callerProgram");
     }
     let request: RpcRequest =
         serde_json::from_value(message).map_err(|error| Error::invalid(format!("request: {error}")))?;

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use muxtap_devices::workspace::Selector;
+use serde_json::Value;
 
 use super::super::{
     Caller, Outcome,
@@ -10,7 +11,10 @@ use super::super::{
     },
 };
 
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    cli::output,
+};
 
 /// The commands about agent sessions, as `muxtap agent-session` has them.
 #[derive(Debug, Subcommand)]
@@ -37,7 +41,17 @@ impl SessionCommand {
             check(target)?;
         }
         match self {
+            Self::Create(args) if caller.json => {
+                let info = serde_json::to_value(args.create(caller).await?).unwrap_or_default();
+                output::print_json(&named(info))?;
+                Ok(0)
+            }
             Self::Create(args) => args.run(caller).await,
+            Self::List(args) if caller.json => {
+                let list = serde_json::to_value(args.list(caller).await?).unwrap_or_default();
+                output::print_json(&named(list))?;
+                Ok(0)
+            }
             Self::List(args) => args.run(caller).await,
             Self::Send(args) => args.run(caller).await,
             Self::Wait(args) => args.run(caller).await,
@@ -58,6 +72,28 @@ impl SessionCommand {
             Self::Attach(args) => Some(&args.target),
         }
     }
+}
+
+/// Names the fields of a session as the workspace's other responses do: `session_id` is `sessionId`, and
+/// `updated_ms` is `updatedAt`.
+fn named(value: Value) -> Value {
+    match value {
+        Value::Array(list) => list.into_iter().map(named).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (camel(&name), named(value))).collect(),
+        other => other,
+    }
+}
+
+fn camel(name: &str) -> String {
+    let name = name.strip_suffix("_ms").map_or_else(|| name.to_owned(), |time| format!("{time}_at"));
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
 }
 
 /// Checks that a selector is `session:PROVIDER:ID`, without a shorthand. Error: `INVALID_TARGET`.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::{ArgGroup, Subcommand};
@@ -23,9 +24,9 @@ use muxtap_devices::{
 
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest,
-        NewSessionRequest, NewWindowRequest, PaneInfo, PaneList, PatchRequest, RespawnRequest, Result, SpawnRequest,
-        WaitOutcome, WaitRequest,
+        CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, FormatAnswer, FormatListQuery,
+        InputAnswer, InputRequest, Listed, NewSessionRequest, NewWindowRequest, PaneInfo, PaneList, PatchRequest,
+        RespawnRequest, Result, SpawnRequest, WaitAnswer, WaitOutcome, WaitRequest,
     },
     cli::{
         EXIT_FAILED, EXIT_INTERRUPTED, Outcome,
@@ -217,6 +218,14 @@ fn locate(context: &Context<'_>, id: &str) -> Result<Located> {
     let TerminalId { server, pane } = TerminalId::parse(id)?;
     let caller = context.caller;
     let named = |name: &str| caller.sockets.as_ref().map(|sockets| sockets.join(name));
+    if caller.remote.is_some() {
+        // The daemon of the other machine knows its servers by name; without one it uses its default.
+        let server = match server {
+            TerminalServer::Default => "",
+            TerminalServer::Named(name) | TerminalServer::At(name) => name,
+        };
+        return Ok(Located { id: id.to_owned(), target: pane.to_owned(), caller: caller.on_server(server.into()) });
+    }
     let (server, target) = match server {
         TerminalServer::Default => (named(DEFAULT_SOCKET).ok_or_else(|| no_sockets(id))?, pane.to_owned()),
         TerminalServer::Named(name) => match named(name).filter(|socket| socket.exists()) {
@@ -239,6 +248,10 @@ fn id_on(caller: &Caller, pane: &str) -> Result<String> {
     let file = server.file_name().and_then(|name| name.to_str());
     let in_sockets = |name: &str| caller.sockets.as_ref().is_some_and(|dir| is_same(server, &dir.join(name)));
     let id = match file.filter(|_| server.is_absolute()) {
+        _ if caller.remote.is_some() => match server.to_str() {
+            None | Some("" | DEFAULT_SOCKET) => pane.to_owned(),
+            Some(server) => format!("{server}/{pane}"),
+        },
         Some(_) if in_sockets(DEFAULT_SOCKET) => pane.to_owned(),
         Some(name) if in_sockets(name) && TerminalId::parse(&format!("{name}/{pane}")).is_ok() => {
             format!("{name}/{pane}")
@@ -314,7 +327,7 @@ impl From<NotStarted> for Error {
 
 async fn list(context: &Context<'_>) -> Outcome {
     let list: PaneList = context.caller.client().await?.get("/v1/panes", &listed(&[])?).await?;
-    let is_here = context.caller.server.is_absolute();
+    let is_here = context.caller.is_local();
     // Before any output: an id that another command would resolve to another terminal is invalid.
     id_on(context.caller, "%0")?;
     let terminal = |pane: &PaneInfo| {
@@ -400,45 +413,154 @@ pub(super) struct NewTerminal {
 }
 
 impl NewTerminal {
-    /// Makes the directory absolute. Error: `INVALID_ARGUMENT` if it does not exist.
-    pub(super) fn check(&mut self) -> Result<()> {
-        let Some(cwd) = &mut self.cwd else { return Ok(()) };
-        let path = std::path::absolute(&cwd).map_err(|error| Error::invalid(format!("--cwd {cwd}: {error}")))?;
-        if !path.is_dir() {
-            return Err(Error::invalid(format!("--cwd {cwd}: no such directory")));
+    /// Makes the directory absolute, and checks that the program exists. Error: `INVALID_ARGUMENT`.
+    ///
+    /// On another host's server neither can be checked here.
+    pub(super) fn check(&mut self, caller: &Caller) -> Result<()> {
+        if let Some(cwd) = self.cwd.as_mut().filter(|_| caller.remote.is_none()) {
+            let path = std::path::absolute(&cwd).map_err(|error| Error::invalid(format!("--cwd {cwd}: {error}")))?;
+            if !path.is_dir() {
+                return Err(Error::invalid(format!("--cwd {cwd}: no such directory")));
+            }
+            let text = path.into_os_string().into_string();
+            *cwd = text.map_err(|_| Error::invalid("--cwd: the path is not valid UTF-8"))?;
         }
-        *cwd = path.into_os_string().into_string().map_err(|_| Error::invalid("--cwd: the path is not valid UTF-8"))?;
-        Ok(())
+        let Some(shell) = self.shell.as_deref() else { return Ok(()) };
+        if shell.trim().is_empty() || shell.contains('\0') {
+            return Err(Error::invalid("--shell: expected a command"));
+        }
+        let directory = self.directory(caller).map(PathBuf::from).unwrap_or_default();
+        match program_of(shell).filter(|word| caller.is_local() && word.contains('/')) {
+            Some(word) => check_program(word, &directory),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the directory in which the terminal starts, where known.
+    pub(super) fn directory(&self, caller: &Caller) -> Option<String> {
+        if caller.remote.is_some() {
+            return self.cwd.clone();
+        }
+        let own = || std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
+        self.cwd.clone().or_else(own)
     }
 
     /// Builds the request that creates it in the tmux session named after a device.
     pub(super) fn maker<'a>(self, context: &'a Context<'a>, device: &str) -> Maker<'a> {
         let session = format!("device-{}", device.replace(['.', '@'], "_"));
-        let own = std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
+        let is_here = context.caller.remote.is_none();
+        let own = self.directory(context.caller).filter(|_| is_here);
+        let sought = self.shell.as_deref().and_then(|shell| sought(shell, context.caller.is_local(), is_found));
         let mut env: BTreeMap<String, String> = whole_environment();
         env.retain(|name, _| !is_secret(name));
         let spawn = SpawnRequest {
             command: self.shell.map(|shell| vec![shell]),
             caller_cwd: own.filter(|_| self.cwd.is_none()),
             cwd: self.cwd,
-            caller_env: Some(env),
+            // This machine's environment means nothing to the other one.
+            caller_env: is_here.then_some(env),
             ..SpawnRequest::default()
         };
-        Maker { caller: context.caller, session, spawn }
+        Maker { caller: context.caller, session, spawn, sought, tmux_path: None }
     }
 }
+
+/// Returns the program of a shell command line, if its first word is plain: a shell would not change
+/// it.
+fn program_of(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = line.strip_prefix("exec ").unwrap_or(line).trim_start();
+    let end = line.find(|letter: char| letter.is_whitespace() || ";|&<>()".contains(letter)).unwrap_or(line.len());
+    let word = line.get(..end).unwrap_or_default();
+    let is_plain = |letter: char| !"\"'$`\\*?[]{}~=#!".contains(letter);
+    Some(word).filter(|word| !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain))
+}
+
+/// A program that this process does not find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought {
+    /// It is not in this machine's `PATH`.
+    Absent,
+    /// It is on another machine.
+    Elsewhere,
+}
+
+/// The usual builtins of shells, which need no program.
+const BUILTINS: [&str; 42] = [
+    ".", ":", "alias", "bg", "break", "builtin", "cd", "command", "continue", "declare", "echo", "eval", "exec",
+    "exit", "export", "false", "fg", "getopts", "hash", "history", "jobs", "kill", "let", "local", "printf", "pwd",
+    "read", "readonly", "return", "set", "shift", "source", "test", "times", "trap", "true", "type", "typeset",
+    "ulimit", "umask", "unset", "wait",
+];
+
+/// Returns where the program of a command line may be missing. `None`: this process finds it, or the
+/// line is more than a program and its arguments, so its status can be that of anything else.
+fn sought(line: &str, is_local: bool, is_found: impl Fn(&str) -> bool) -> Option<Sought> {
+    let word = program_of(line).filter(|word| !BUILTINS.contains(word))?;
+    if line.trim().contains(|letter: char| ";|&<>()`$\n".contains(letter)) {
+        return None;
+    }
+    match is_local {
+        true if is_found(word) => None,
+        true => Some(Sought::Absent),
+        false => Some(Sought::Elsewhere),
+    }
+}
+
+/// Checks that a program's file exists and can be run. Error: `INVALID_ARGUMENT`.
+fn check_program(word: &str, directory: &Path) -> Result<()> {
+    let path = directory.join(word);
+    let refuse = |why: &str| Err(Error::invalid(format!("--shell {word}: {why}")));
+    match std::fs::metadata(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => refuse("no such program"),
+        Err(error) => refuse(&error.to_string()),
+        Ok(found) if found.is_dir() => refuse("a directory, not a program"),
+        Ok(_) if rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() => refuse("not executable"),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Returns whether a word is a program in this process's `PATH`, or has its own path.
+fn is_found(word: &str) -> bool {
+    word.contains('/') || std::env::var_os("PATH").is_some_and(|path| is_in(word, &path))
+}
+
+fn is_in(word: &str, path: &std::ffi::OsStr) -> bool {
+    std::env::split_paths(path).any(|dir| check_program(word, &dir).is_ok())
+}
+
+/// A shell's exit statuses for a program that it cannot run, and for one that does not exist.
+const NOT_RUN: i32 = 126;
+const NO_PROGRAM: i32 = 127;
+/// What shells print about such a program.
+const SHELL_ERROR: &str = "(?i)not found|no such file|permission denied|cannot execute|unknown command";
+/// How long a program that was not found may take to fail.
+const FAIL_TIME: Duration = Duration::from_secs(1);
 
 /// Creates a terminal in the device's own session.
 pub(super) struct Maker<'a> {
     caller: &'a Caller,
     session: String,
     spawn: SpawnRequest,
+    /// The program that this process does not find. Only the shell in the terminal knows whether it
+    /// exists: it can be in another `PATH`.
+    sought: Option<Sought>,
+    /// The `PATH` that tmux gives the terminal, if this process does not find the program.
+    tmux_path: Option<String>,
 }
 
 impl Terminals for Maker<'_> {
     async fn make(&mut self) -> std::result::Result<String, NotMade> {
         // A terminal that could not be named afterwards is not created.
         id_on(self.caller, "%0").map_err(NotMade::Refused)?;
+        if self.sought == Some(Sought::Absent) {
+            self.tmux_path = self.path_of_tmux().await;
+            let word = self.spawn.command.iter().flatten().next().and_then(|line| program_of(line));
+            // The shell in the terminal finds it there.
+            if word.zip(self.tmux_path.as_deref()).is_some_and(|(word, path)| is_in(word, path.as_ref())) {
+                self.sought = None;
+            }
+        }
         // The session's exact name: without the colon it could mean a window.
         let window = NewWindowRequest {
             session: format!("{}:", self.session),
@@ -463,11 +585,66 @@ impl Terminals for Maker<'_> {
             }
             made => made,
         };
-        id_on(self.caller, &made?.pane.to_string()).map_err(NotMade::Refused)
+        let pane = made?.pane.to_string();
+        if let Some(sought) = self.sought {
+            self.check_started(&pane, sought).await.map_err(NotMade::Refused)?;
+        }
+        id_on(self.caller, &pane).map_err(NotMade::Refused)
     }
 }
 
 impl Maker<'_> {
+    /// Checks that the shell of a new terminal has found its program. Error: `INVALID_ARGUMENT`; the
+    /// terminal is closed.
+    async fn check_started(&self, pane: &str, sought: Sought) -> Result<()> {
+        let mut client = self.caller.client().await?;
+        let is_absent = sought == Sought::Absent;
+        // A program that exists can exit with these statuses, too: then the shell prints no error.
+        let patterns = if is_absent { Vec::new() } else { vec![SHELL_ERROR.to_owned()] };
+        let request = WaitRequest {
+            panes: vec![pane.to_owned()],
+            patterns,
+            since: (!is_absent).then(|| "start".to_owned()),
+            exit: true,
+            timeout_ms: Some(u64::try_from(FAIL_TIME.as_millis()).unwrap_or_default()),
+            ..WaitRequest::default()
+        };
+        let status = match client.post::<WaitAnswer>("/v1/waits", &request).await {
+            Ok(answer) => {
+                let says_so = answer.predicates.iter().any(|report| report.pattern.is_some() && report.latched);
+                let status = answer.predicates.iter().find_map(|report| report.exit_status);
+                answer.exit_status.or(status).filter(|_| is_absent || says_so)
+            }
+            // It has ended, and was closed, which a program that exists can do as fast.
+            Err(error) if error.code == ErrorCode::NotFound && is_absent => Some(NO_PROGRAM),
+            // A terminal that cannot be watched is not one that has failed.
+            Err(_) => None,
+        };
+        let Some(status @ (NOT_RUN | NO_PROGRAM)) = status else { return Ok(()) };
+        let _ = client.delete::<DoneAnswer>(&path_of("panes", pane)).await;
+        let shell = self.spawn.command.iter().flatten().next().map(String::as_str).unwrap_or_default();
+        let why = match &self.tmux_path {
+            _ if status != NO_PROGRAM => "cannot be run".to_owned(),
+            Some(path) => format!("no such program in your PATH, nor in that of the tmux server ({path})"),
+            None => "no such program".to_owned(),
+        };
+        Err(Error::invalid(format!("--shell {shell}: {why}")))
+    }
+
+    /// Returns the `PATH` that tmux gives a new terminal: that of the device's session, or else of the
+    /// server. `None`: no server runs, and a new one gets this process's.
+    async fn path_of_tmux(&self) -> Option<String> {
+        let query = FormatListQuery {
+            each: Listed::Sessions,
+            format: "#{session_name}:#{PATH}".into(),
+            ..FormatListQuery::default()
+        };
+        let answer: FormatAnswer = self.caller.client().await.ok()?.get("/v1/format", &query).await.ok()?;
+        let mut paths = answer.lines.iter().filter_map(|line| line.split_once(':'));
+        let own = paths.clone().find(|(session, _)| *session == self.session);
+        own.or_else(|| paths.next()).map(|(_, path)| path.to_owned())
+    }
+
     /// Requests a window or a session, once.
     async fn ask(&self, path: &str, request: &impl Serialize) -> std::result::Result<CreatedAnswer, NotMade> {
         let mut client = self.caller.client().await.map_err(NotMade::Refused)?;
@@ -487,5 +664,23 @@ impl Maker<'_> {
         }
         let terminal = made_pane(&cause).and_then(|pane| id_on(self.caller, &pane).ok());
         NotMade::Unknown { cause, session: self.session.clone(), terminal }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_command_line_can_lack_its_program() {
+        let sought = |line: &str, is_local| sought(line, is_local, |word| word == "make");
+        for line in ["nope", "nope a 'b c'", "exec nope x"] {
+            assert_eq!(sought(line, true), Some(Sought::Absent), "{line}");
+            assert_eq!(sought(line, false), Some(Sought::Elsewhere), "{line}");
+        }
+        for line in [". ./s.sh", "source s.sh", "nope; exit 0", "nope || sh", "nope $(x)", "exit 127", "true"] {
+            assert_eq!((sought(line, true), sought(line, false)), (None, None), "{line}");
+        }
+        assert_eq!((sought("make x", true), sought("make x", false)), (None, Some(Sought::Elsewhere)));
     }
 }

@@ -8,6 +8,8 @@
 
 use std::{collections::VecDeque, ops::Range};
 
+use serde::{Deserialize, Serialize};
+
 use crate::stream::{text::Control, width::columns};
 
 /// The maximum number of cells of one line; a longer line is never an echo.
@@ -18,7 +20,7 @@ const MAX_ABOVE: usize = 64;
 const SPACER: char = '\0';
 
 /// A cell of the line. Offsets count from the line's start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Cell {
     character: char,
     /// The offset at which it was first printed since it was blank.
@@ -39,7 +41,7 @@ pub(super) struct MatchedText {
 }
 
 /// A piece of text in a row above a line.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Above {
     /// The raw offsets at which it was printed.
     printed: Range<u64>,
@@ -49,7 +51,7 @@ struct Above {
 /// A line and the rows into which it wraps. Cells are numbered continuously through the rows: a
 /// position's row is `position / columns`. Rows above the line, which shells visit to redraw a
 /// prompt or an edit of several lines, have negative positions and contain no cells.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line {
     /// The raw offset of the line's first byte.
     pub(super) start: u64,

@@ -1,5 +1,7 @@
 //! Typed text, split into lines.
 
+use serde::{Deserialize, Serialize};
+
 /// The number of typed lines, over all inputs, whose echo is expected.
 pub(super) const LINES: usize = 256;
 /// The number of characters of one typed line that are compared.
@@ -8,7 +10,7 @@ const LINE_CHARS: usize = 4096;
 const BRACKETS: usize = 12;
 
 /// A typed line.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Expected {
     pub(super) text: String,
     /// Whether Enter was typed after the line.

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::stream::decoder::tests::{Event, Events, terminal_bytes};
+use crate::stream::{
+    decoder::tests::{Event, Events, terminal_bytes},
+    render,
+};
 
 fn ring(limit: usize, bytes: &[u8]) -> Ring {
     let mut ring = Ring::new(limit);
@@ -74,6 +77,7 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
         state,
         fresh: vec![],
         given_up: vec![],
+        hidden: vec![],
     };
     assert_eq!(ring.read(2, raw(3)), first);
     let second = Chunk {
@@ -85,6 +89,7 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
         state,
         fresh: vec![],
         given_up: vec![],
+        hidden: vec![],
     };
     assert_eq!(ring.read(9, raw(100)), second);
     assert_eq!(ring.read(99, raw(1)).start, 10, "an offset that is still to come is the end");
@@ -485,4 +490,60 @@ proptest! {
         prop_assert_eq!(told, gaps);
         prop_assert_eq!(again.characters(), live.characters());
     }
+}
+
+#[test]
+fn a_hidden_range_is_left_out_of_text_and_stays_in_the_bytes() {
+    let mut ring = ring(1 << 20, b"$ ");
+    ring.hold();
+    ring.push(b" . /file\r\n\x1b[1A\x1b[J\x1b]7717;c\x07", &mut NullSink);
+    let to = ring.end();
+    ring.hide(2, to);
+    ring.push("echo hi\r\nhi\r\n".as_bytes(), &mut NullSink);
+    assert_eq!(render::render_text(&ring, 0, ring.end()), "$ echo hi\nhi\n");
+    // From any offset, in chunks of any size, by readers and by searches.
+    for most in 1..40 {
+        let (mut from, mut shown, mut bytes) = (0, Vec::new(), Vec::new());
+        while from < ring.end() {
+            let chunk = ring.read(from, raw(most));
+            assert_eq!(chunk.shown_place(chunk.end), chunk.shown().len(), "{most}");
+            shown.extend_from_slice(&chunk.shown());
+            bytes.extend_from_slice(&chunk.bytes);
+            from = chunk.end;
+        }
+        assert_eq!(shown, b"$ echo hi\r\nhi\r\n", "{most}");
+        assert_eq!(bytes, held(&ring), "{most}");
+    }
+    for from in 0..to {
+        let text = render::render_text(&ring, from, ring.end());
+        assert!(text.ends_with("echo hi\nhi\n") && !text.contains("file"), "{from}: {text}");
+    }
+    assert!(ring.is_hidden(2) && ring.is_hidden(to - 1) && !ring.is_hidden(1) && !ring.is_hidden(to));
+}
+
+#[test]
+fn text_is_held_back_until_it_is_shown_or_hidden() {
+    let mut ring = ring(1 << 20, b"$ ");
+    ring.hold();
+    ring.push(b"typed", &mut NullSink);
+    assert_eq!(ring.read(0, text(100)).bytes, b"$ ");
+    assert!(!ring.has_more(2, text(100)) && ring.has_more(2, raw(100)));
+    let nothing = ring.read(2, text(100));
+    assert!(nothing.bytes.is_empty() && !nothing.more);
+    assert_eq!(ring.read(0, Reading { at_end: true, ..text(100) }).bytes, b"$ typed", "the stream has ended");
+    ring.show();
+    assert!(ring.has_more(2, text(100)));
+    assert_eq!(ring.read(0, text(100)).bytes, b"$ typed");
+}
+
+#[test]
+fn hidden_ranges_are_forgotten_with_their_bytes_and_bounded() {
+    let mut ring = Ring::new(100);
+    for number in 0..3000_u64 {
+        ring.push(b"xy", &mut NullSink);
+        ring.hide(number * 2, number * 2 + 1);
+    }
+    assert!(ring.hidden.len() <= HIDDEN, "{}", ring.hidden.len());
+    ring.trim_to(10);
+    assert!(ring.hidden.len() <= 10, "{}", ring.hidden.len());
 }

@@ -66,7 +66,7 @@ pub fn find_session<'a>(topology: &'a Topology, wanted: &str) -> Result<&'a Sess
         return topology.session(id).ok_or_else(|| Error::not_found(format!("no session {id}")));
     }
     let found = topology.sessions.iter().find(|row| row.name == wanted);
-    found.ok_or_else(|| Error::not_found(format!("no session {wanted}")))
+    found.ok_or_else(|| Error::not_found(format!("no session `{wanted}`")))
 }
 
 impl<'a> Finder<'a> {
@@ -144,7 +144,7 @@ impl<'a> Finder<'a> {
                 (Found::Ask(window), PanePart::Sign(Sign::Offset(by))) => Ok(Found::Ask(format!("{window}.{by:+}"))),
                 (Found::Here(window), PanePart::Index(index)) => {
                     let found = self.panes(window.id).into_iter().find(|row| row.index == *index);
-                    let none = || Error::not_found(format!("no pane {index} in window {}", window.name));
+                    let none = || Error::not_found(format!("no pane {index} in window `{}`", window.name));
                     found.map(|row| Found::Here(row.id)).ok_or_else(none)
                 }
                 (Found::Here(window), PanePart::Sign(Sign::Offset(by))) => {
@@ -274,7 +274,7 @@ impl<'a> Finder<'a> {
         named.dedup_by_key(|row| row.id);
         match named.as_slice() {
             [only] => Ok(only),
-            [] => Err(Error::not_found(format!("no session or window {name}"))),
+            [] => Err(Error::not_found(format!("no session or window `{name}`"))),
             several => Err(ambiguous(name, several)),
         }
     }
@@ -371,7 +371,7 @@ fn named_window<'a>(session: &str, windows: &[&'a WindowRow], wanted: &str) -> R
     let named: Vec<_> = windows.iter().filter(|row| row.name == *wanted).copied().collect();
     match named.as_slice() {
         [only] => Ok(only),
-        [] => Err(Error::not_found(format!("no window {wanted} in session {session}"))),
+        [] => Err(Error::not_found(format!("no window `{wanted}` in session `{session}`"))),
         several => Err(ambiguous(wanted, several)),
     }
 }

@@ -220,7 +220,7 @@ impl Server {
             }
             Err(error) => return Err(with_socket(error, host)),
         };
-        found.cloned().ok_or_else(|| with_socket(Error::not_found(format!("no window {text}")), host))
+        found.cloned().ok_or_else(|| with_socket(Error::not_found(format!("no window `{text}`")), host))
     }
 
     /// Queries tmux for facts that only tmux knows: the last window, the top pane, the marked pane.

@@ -26,7 +26,7 @@ use super::MESSAGE_BYTES;
 
 use muxtap_api::{
     Error, ErrorCode, Fields as _, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest,
-    StreamWait, SubscribeRequest, TargetField, WaitAnswer,
+    StreamWait, SubscribeRequest, TargetField, WaitAnswer, words,
 };
 use muxtap_engine::{Delivery, OwnedWait, Subscription};
 
@@ -293,6 +293,14 @@ impl<S: Socket> Session<S> {
     }
 
     fn answer(&mut self, message: &StreamMessage) {
+        let message = match message {
+            StreamMessage::Failed { id, error } => {
+                let mut error = error.clone();
+                error.message = words::for_programs(&error.message);
+                &StreamMessage::Failed { id: *id, error }
+            }
+            other => other,
+        };
         self.answers.push_back(wire::write(message));
     }
 

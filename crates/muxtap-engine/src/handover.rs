@@ -1,0 +1,299 @@
+//! The state of an engine, stored for the daemon that replaces this one (`docs/upgrade.md`).
+//!
+//! Stored are the panes with all that cursors rest upon, and the places at which event streams
+//! resume; beside them, the control clients are handed over ([`Engine::pause`], [`Prepared`]). A
+//! restored engine continues the streams: cursors, offsets and event ids stay valid.
+
+mod exchange;
+
+use std::{
+    ffi::OsStr,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_core::stored;
+use muxtap_tmux::{Address, PausedLink, ProcessProbe, ServerLink, StoredLink};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use crate::{Engine, Host, Options, PaneState, Past, events::Trails, host::Reports};
+
+pub use exchange::take_over;
+
+/// The version of the stored state. A change of any stored type is a new version.
+pub const STATE_VERSION: u32 = 1;
+
+/// The first bytes of each stored state.
+const MAGIC: &[u8] = b"muxtap state\n";
+
+/// What precedes the state. Its form is the same in every version.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    /// The program that stored it.
+    program: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredEngine {
+    nonce: u64,
+    trails: Blob,
+    servers: Vec<StoredServer>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredServer {
+    #[serde(with = "stored::bytes")]
+    socket: Vec<u8>,
+    /// The epoch of the server process.
+    epoch: u64,
+    live: Vec<Blob>,
+    ended: Vec<Blob>,
+    /// The control clients, if they are handed over.
+    link: Option<Blob>,
+}
+
+/// A part that is stored by itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct Blob(#[serde(with = "stored::bytes")] Vec<u8>);
+
+/// A server's panes, restored.
+struct Restored {
+    socket: PathBuf,
+    epoch: u64,
+    live: Vec<Arc<PaneState>>,
+    ended: Vec<Arc<PaneState>>,
+    link: Option<(StoredLink, Vec<OwnedFd>)>,
+}
+
+/// An engine whose control clients are not read and get no requests. Dropped, it goes on.
+#[doc(hidden)]
+pub struct PausedEngine {
+    engine: Engine,
+    state: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+    links: Vec<PausedLink>,
+}
+
+impl PausedEngine {
+    /// Returns the engine's state.
+    pub fn state(&self) -> &[u8] {
+        &self.state
+    }
+
+    /// Takes the descriptors that the next engine needs, in their order.
+    pub fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.descriptors)
+    }
+
+    /// Goes on after the next engine may have read from the control clients: they are replaced, with a
+    /// gap in their panes.
+    fn replace_clients(self) {
+        for link in self.links {
+            link.replace_clients();
+        }
+    }
+
+    /// Leaves the control clients to the next engine and ends this one. Open waits end as cancelled.
+    pub async fn leave(self) {
+        for link in self.links {
+            link.leave();
+        }
+        // First: from here on this engine must not send tmux anything.
+        self.engine.shared.cancel.cancel();
+        self.engine.stop().await;
+    }
+}
+
+/// A state that was read completely, with everything that is needed to continue from it.
+#[doc(hidden)]
+pub struct Prepared {
+    options: Options,
+    past: Past,
+    servers: Vec<Restored>,
+}
+
+impl Prepared {
+    /// Reads a state. Begins nothing. Error: `CONFLICT` if this program does not read it, or if the
+    /// descriptors are not those of the state.
+    pub fn read(options: Options, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let (past, servers) = read(state, options.ring_bytes, descriptors)?;
+        Ok(Self { options, past, servers })
+    }
+
+    /// Continues from the state. Must be called within a tokio runtime.
+    ///
+    /// Control clients that were handed over are read from now on. Each other server whose panes are
+    /// live is followed again; what a pane prints before is a gap, unless the pane shows all of it.
+    pub fn start(self) -> Engine {
+        let Self { options, past, servers } = self;
+        let engine = Engine::within(Handle::current(), options, ProcessProbe::default(), past);
+        for server in servers {
+            engine.restore_server(server);
+        }
+        engine
+    }
+}
+
+impl Engine {
+    /// Returns the engine's state: its panes, live and ended, and the places at which event streams
+    /// resume. The engine continues; what its panes print later is not in it.
+    #[doc(hidden)]
+    pub fn store(&self) -> Result<Vec<u8>> {
+        self.store_with(&[])
+    }
+
+    /// Stops reading from all control clients, and sending to them. Nothing that panes print meanwhile
+    /// is lost.
+    ///
+    /// Error: a tmux server does not reply within `limit`; everything goes on then.
+    #[doc(hidden)]
+    pub async fn pause(&self, limit: Duration) -> Result<PausedEngine> {
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        let paused = hosts.iter().map(|host| host.server().pause(limit));
+        let paused = futures_util::future::join_all(paused).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let mut links: Vec<_> = hosts.into_iter().zip(paused).filter_map(|(host, link)| Some((host, link?))).collect();
+        // The order of the state.
+        links.sort_by(|(a, _), (b, _)| a.socket().cmp(b.socket()));
+        let descriptors = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
+        let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
+        let state = self.store_with(&stored)?;
+        let links = links.into_iter().map(|(_, link)| link).collect();
+        Ok(PausedEngine { engine: self.clone(), state, descriptors, links })
+    }
+
+    fn store_with(&self, links: &[(&Path, &StoredLink)]) -> Result<Vec<u8>> {
+        let mut hosts: Vec<_> = self.hosts().values().cloned().collect();
+        hosts.sort_by(|a, b| a.socket().cmp(b.socket()));
+        let servers: Result<Vec<_>> = hosts.iter().map(|host| store_host(host, links)).collect();
+        let trails = self.shared.trails.store().map_err(|error| cannot_store("the event streams", &error))?;
+        let engine = StoredEngine { nonce: self.shared.nonce, trails: Blob(trails), servers: servers? };
+        postcard::to_extend(&own_header(), MAGIC.to_vec())
+            .and_then(|bytes| postcard::to_extend(&engine, bytes))
+            .map_err(|error| cannot_store("the servers", &error))
+    }
+
+    fn restore_server(&self, server: Restored) {
+        let Restored { socket, epoch, live, ended, link } = server;
+        let host = Host::new(&socket, &self.shared);
+        // A host that the settings do not name any more is not followed. Its panes end with it.
+        let Ok(program) = Address::parse(&socket).and_then(|address| self.program_for(address)) else { return };
+        host.restore(epoch, live, ended, link.is_some());
+        match link {
+            Some((stored, descriptors)) => {
+                let continued = ServerLink::continued(
+                    self.server_spec(&host, program.clone()),
+                    Arc::new(Reports(Arc::downgrade(&host))),
+                    host.cancel().clone(),
+                    &self.shared.tasks,
+                    stored,
+                    descriptors,
+                );
+                match continued {
+                    Ok(continued) => {
+                        host.set_server(continued.link());
+                        continued.begin();
+                    }
+                    Err(error) => {
+                        tracing::error!("{}: {error}; attaching other clients", socket.display());
+                        host.panes().iter().for_each(|pane| pane.suspend_screen());
+                        self.follow(&host, program);
+                    }
+                }
+            }
+            None => self.follow(&host, program),
+        }
+        host.begin_restored();
+        self.hosts().insert(socket, host);
+    }
+}
+
+/// Returns what follows the header. Error: this program does not read the state; with the versions of
+/// both.
+fn header(state: &[u8]) -> Result<&[u8]> {
+    let stored = state.strip_prefix(MAGIC).ok_or_else(|| unreadable("it does not begin as one"))?;
+    let (header, rest) = postcard::take_from_bytes::<Header>(stored).map_err(|error| unreadable(&error.to_string()))?;
+    check_version(&header)?;
+    Ok(rest)
+}
+
+fn own_header() -> Header {
+    Header { version: STATE_VERSION, program: env!("CARGO_PKG_VERSION").to_owned() }
+}
+
+fn check_version(header: &Header) -> Result<()> {
+    if header.version == STATE_VERSION {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::Conflict,
+        format!(
+            "the daemon is muxtap {}, whose state has version {}; muxtap {} reads version {STATE_VERSION} only: stop \
+             the daemon with `muxtap stop` and start this one",
+            header.program,
+            header.version,
+            env!("CARGO_PKG_VERSION"),
+        ),
+    ))
+}
+
+fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(Past, Vec<Restored>)> {
+    let broken = |error: postcard::Error| unreadable(&error.to_string());
+    let (engine, rest) = postcard::take_from_bytes::<StoredEngine>(header(state)?).map_err(broken)?;
+    if !rest.is_empty() {
+        return Err(unreadable("bytes are left over"));
+    }
+    let trails = Trails::restore(&engine.trails.0).map_err(broken)?;
+    let panes = |panes: Vec<Blob>| -> Result<Vec<_>> {
+        panes.iter().map(|pane| PaneState::restore(&pane.0, ring_bytes).map_err(broken)).collect()
+    };
+    let mut descriptors = descriptors.into_iter();
+    let mut link = |link: Option<Blob>| -> Result<Option<_>> {
+        let Some(Blob(bytes)) = link else { return Ok(None) };
+        let link: StoredLink = postcard::from_bytes(&bytes).map_err(broken)?;
+        let own: Vec<_> = descriptors.by_ref().take(link.descriptors()).collect();
+        if own.len() < link.descriptors() { Err(unreadable("a descriptor is missing")) } else { Ok(Some((link, own))) }
+    };
+    let mut servers = Vec::new();
+    for server in engine.servers {
+        let socket = Path::new(OsStr::from_bytes(&server.socket)).to_owned();
+        let (live, ended) = (panes(server.live)?, panes(server.ended)?);
+        servers.push(Restored { socket, epoch: server.epoch, live, ended, link: link(server.link)? });
+    }
+    if descriptors.next().is_some() {
+        return Err(unreadable("a descriptor is left over"));
+    }
+    Ok((Past { nonce: engine.nonce, trails }, servers))
+}
+
+fn store_host(host: &Host, links: &[(&Path, &StoredLink)]) -> Result<StoredServer> {
+    let store = |pane: &Arc<PaneState>| {
+        pane.store().map(Blob).map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))
+    };
+    let mut live = host.panes();
+    live.sort_by_key(|pane| pane.id());
+    let link = links.iter().find(|(socket, _)| *socket == host.socket()).map(|(_, link)| postcard::to_allocvec(link));
+    let link = link.transpose().map_err(|error| cannot_store("the control clients", &error))?;
+    Ok(StoredServer {
+        socket: host.socket().as_os_str().as_bytes().to_vec(),
+        epoch: host.epoch().server,
+        live: live.iter().map(store).collect::<Result<_>>()?,
+        ended: host.ended_panes().iter().map(store).collect::<Result<_>>()?,
+        link: link.map(Blob),
+    })
+}
+
+fn unreadable(why: &str) -> Error {
+    Error::new(ErrorCode::Conflict, format!("the state of the daemon cannot be read: {why}"))
+}
+
+fn cannot_store(what: &str, error: &postcard::Error) -> Error {
+    Error::internal(format!("cannot store {what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Typing a line at an empty prompt, and removing it again.
+
+use std::time::{Duration, Instant};
+
+use muxtap_api::Result;
+
+use super::{BACKSPACE, CursorPosition, EmptyPrompt, INTERRUPT, Prompt};
+use crate::input::{self, command_line::TypedLine};
+
+/// How long a shell that has shown nothing of a typed line may take to begin, beyond [`super::PATIENCE`].
+const ECHO_PATIENCE: Duration = Duration::from_secs(4);
+
+/// How the terminal shows a line that was typed.
+pub(crate) enum Shown {
+    /// It is shown, with the cursor behind it.
+    AsTyped(CursorPosition),
+    /// It was not typed: the cursor had moved.
+    Moved,
+    /// Something else is shown.
+    Otherwise,
+    /// Nothing is shown: the terminal or the line editor does not echo.
+    Nothing,
+}
+
+impl Prompt<'_> {
+    /// Types a line at an empty prompt, without Enter, if the cursor is still there. Returns what is
+    /// shown of it.
+    pub(crate) async fn type_line(&self, prompt: &EmptyPrompt, line: &TypedLine) -> Result<Shown> {
+        let begin = self.pane.lock().ring().end();
+        let keys = [prompt.clear.as_slice(), line.keys.as_bytes()].concat();
+        let typed = input::prepare_unechoed(self.pane, &keys)?;
+        if self.server.send_if(self.pane, typed, Some(prompt.cursor)).await?.is_none() {
+            return Ok(Shown::Moved);
+        }
+        let cells = line.shown.len();
+        let width = u64::from(prompt.cursor.width.max(1));
+        let column = (u64::from(prompt.column) + cells as u64) % width;
+        let is_there = |spot: CursorPosition| u64::from(spot.x) == column;
+        let mut moved = self.come_to(begin, is_there).await?;
+        // On a full machine the shell may not have read the keys yet.
+        let give_up = Instant::now() + ECHO_PATIENCE;
+        while self.pane.lock().ring().end() == begin && Instant::now() < give_up {
+            moved = self.come_to(begin, is_there).await?;
+        }
+        for is_last in [false, true] {
+            let at = u64::from(moved.spot.y) * width + u64::from(moved.spot.x);
+            // In a small pane, the beginning of the line has left the screen.
+            let visible = at.min(cells as u64);
+            let (start, visible) = (at - visible, usize::try_from(visible).unwrap_or_default());
+            let (x, y) = (u16::try_from(start % width), u16::try_from(start / width));
+            let start = CursorPosition { x: x.unwrap_or_default(), y: y.unwrap_or_default(), ..moved.spot };
+            let is_whole = visible == cells;
+            let expected = line.shown.get(cells - visible..).unwrap_or_default();
+            if is_there(moved.spot)
+                && (start.x == prompt.column || !is_whole)
+                && self.text_from(start, visible).await? == expected
+            {
+                return Ok(Shown::AsTyped(moved.spot));
+            }
+            if !is_last {
+                // It may have been shown in part.
+                moved = self.come_to(begin, |_| false).await?;
+            }
+        }
+        Ok(if self.pane.lock().ring().end() == begin { Shown::Nothing } else { Shown::Otherwise })
+    }
+
+    /// Removes a line that was typed and is shown otherwise, or that a user typed into.
+    pub(crate) async fn remove_line(&self, line: &TypedLine) -> Result<()> {
+        if !self.is_at_prompt().await {
+            // The line was run: keys would go to the program.
+            return Ok(());
+        }
+        let spot = self.spot().await?;
+        let before = self.row(spot.y, spot.x).await?;
+        let keys = if before.ends_with(&line.shown) {
+            // Deletes no text that was there before.
+            BACKSPACE.repeat(line.shown.len())
+        } else {
+            b"\x05\x15".to_vec()
+        };
+        let spot = self.press(&keys, |_| false).await?.spot;
+        let left = self.row(spot.y, spot.x).await?;
+        if left.contains(&line.ending) && self.is_at_prompt().await {
+            self.press(INTERRUPT, |_| false).await?;
+        }
+        Ok(())
+    }
+}

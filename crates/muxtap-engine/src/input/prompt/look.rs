@@ -1,0 +1,162 @@
+//! Finding out by the marks of the shell and by the screen whether something is typed at a prompt.
+
+use std::time::{Duration, Instant};
+
+use muxtap_api::Result;
+use muxtap_core::stream::width::columns;
+
+use super::{CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState};
+use crate::input::shell::Shell;
+
+/// Signs that end prompts.
+const SIGILS: &str = "$#%>❯➜→λ»›▶⟩❱∴✗✔\u{e0b0}";
+/// How long after a prompt text may appear that was typed ahead.
+const TYPED_AHEAD: Duration = Duration::from_millis(30);
+/// Makes a line editor insert text, with vi keys in either mode and with emacs keys.
+const INSERT: &[u8] = b"i\x7f";
+
+impl Prompt<'_> {
+    /// Finds out by the marks of the shell and by the screen whether something is typed. `None` if
+    /// they do not tell.
+    pub(super) async fn look(&self) -> Result<Option<PromptState>> {
+        if self.reader.canonical {
+            return Ok(None);
+        }
+        let give_up = Instant::now() + PATIENCE;
+        let (is_calm, spot, shown) = loop {
+            // Text that was typed ahead appears just after the prompt.
+            let is_calm = self.until_calm().await;
+            let spot = self.spot().await?;
+            let rows_below = usize::from(spot.height.saturating_sub(spot.y + 1));
+            let cells = usize::from(spot.width) * (1 + rows_below);
+            let shown = self.text_from(CursorPosition { x: 0, ..spot }, cells).await?;
+            // The shell waits for a line a moment before it has printed its prompt.
+            let is_shown = spot.x > 0 && !split_at_column(&shown, usize::from(spot.x)).0.trim().is_empty();
+            if is_shown || Instant::now() >= give_up || self.pane.is_zsh_line_empty() {
+                break (is_calm, spot, shown);
+            }
+            let end = self.pane.end_offset();
+            let _ = tokio::time::timeout_at(give_up.into(), self.pane.until_output(end)).await;
+        };
+        let (row, below) = split_at_column(&shown, usize::from(spot.width));
+        let (prompt, after) = split_at_column(row, usize::from(spot.x));
+        let is_blank = after.trim().is_empty() && below.trim().is_empty();
+        let empty = || {
+            self.pane.set_primary_prompt(self.reader.id(), prompt.to_owned());
+            Some(PromptState::Empty(EmptyPrompt {
+                cursor: spot,
+                clear: INSERT.to_vec(),
+                column: spot.x,
+                above: (0, spot.x),
+                has_editor: true,
+                probed: None,
+                text: prompt.to_owned(),
+            }))
+        };
+        // Text to the right may be a right prompt, if nothing was shown since the prompt.
+        let is_marked_empty =
+            self.pane.is_trusted_line_empty() || self.reader.is_marked && self.pane.is_marked_line_empty();
+        if is_marked_empty {
+            // What tmux shows may have come after what muxtap has read.
+            if self.pane.lock().resting_line().trim_end().ends_with(prompt.trim_end()) {
+                return Ok(empty());
+            }
+            if self.reader.is_marked {
+                return Ok(Some(PromptState::Disturbed));
+            }
+        }
+        let is_untouched = self.reader.shell == Shell::Zsh && self.pane.is_zsh_line_empty();
+        let known = self.pane.primary_prompt(self.reader.id()).filter(|known| !known.trim().is_empty());
+        if known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
+            return Ok(empty());
+        }
+        if let Some(typed) = known.as_deref().and_then(|known| prompt.strip_prefix(known)) {
+            // Keys of a probe would go between those that a person types now.
+            let text = format!("{typed}{}", after.trim_end());
+            return Ok(Some(PromptState::Typed(text)));
+        }
+        if self.reader.shell.is_continuation(prompt) {
+            return Ok(Some(PromptState::Continued(prompt.to_owned())));
+        }
+        if is_question(prompt) {
+            return Ok(Some(PromptState::Question(prompt.to_owned())));
+        }
+        if prompt.trim().is_empty() && is_untouched {
+            return Ok(empty());
+        }
+        let is_like_known = known.is_none_or(|known| {
+            known.chars().next() == prompt.chars().next()
+                && known.trim_end().chars().last() == prompt.trim_end().chars().last()
+        });
+        // bash has `> ` before the rest of a command.
+        let is_sign =
+            ends_in_only_sigil(prompt) && !(self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>'));
+        if (is_blank || is_untouched) && is_like_known && is_sign {
+            return Ok(empty());
+        }
+        // Where something prints meanwhile, a probe would not be found again, and the row shows no prompt.
+        let is_lost = !is_calm
+            || prompt.trim().is_empty() && self.reader.shell != Shell::Zsh && !self.fills_row_above(spot).await?;
+        Ok(is_lost.then_some(PromptState::Unknown))
+    }
+
+    /// Returns whether the cursor is at the beginning of a row because a prompt fills the row above.
+    async fn fills_row_above(&self, spot: CursorPosition) -> Result<bool> {
+        let Some(y) = spot.y.checked_sub(1).filter(|_| spot.x == 0) else { return Ok(false) };
+        let above = self.row(y, spot.width).await?;
+        Ok(above.trim_end().chars().map(columns).sum::<usize>() + 1 >= usize::from(spot.width))
+    }
+
+    /// Waits until the pane has printed nothing for a moment. Returns false if something prints all
+    /// the time.
+    async fn until_calm(&self) -> bool {
+        let mut changes = self.pane.changes();
+        let latest = Instant::now() + PATIENCE;
+        loop {
+            changes.borrow_and_update();
+            let due = self.pane.lock().last_output() + TYPED_AHEAD;
+            let now = Instant::now();
+            if now >= due || now >= latest {
+                return now >= due;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(due.min(latest).into()) => {}
+                changed = changes.changed() => if changed.is_err() { return false },
+            }
+        }
+    }
+}
+
+/// Splits a row at a column.
+fn split_at_column(row: &str, column: usize) -> (&str, &str) {
+    let mut cells = 0;
+    let at = row.char_indices().find(|(_, character)| {
+        let is_there = cells >= column && columns(*character) > 0;
+        cells += columns(*character);
+        is_there
+    });
+    row.split_at(at.map_or(row.len(), |(at, _)| at))
+}
+
+/// Returns whether a prompt's last row ends in a sign that ends prompts, and has none before: then
+/// nothing is typed after it.
+fn ends_in_only_sigil(prompt: &str) -> bool {
+    let bare = prompt.trim_end();
+    let is_sigil = |character| SIGILS.contains(character);
+    let Some(last) = bare.chars().last().filter(|last| is_sigil(*last)) else { return false };
+    let before = bare.strip_suffix(last).unwrap_or_default();
+    !before.split(is_sigil).skip(1).any(|after| after.starts_with(' '))
+}
+
+/// Returns whether a shell's builtin asks something with this text.
+fn is_question(prompt: &str) -> bool {
+    let bare = prompt.trim_end();
+    let lower = bare.to_lowercase();
+    // Prompts with a user, a host or a directory end in a colon, too.
+    let is_named = bare.ends_with(':') && !bare.contains(['@', '~', '/', ']']);
+    is_named
+        || bare.ends_with('?')
+        // fish's `read`, and `select` in bash and zsh.
+        || ["read>", "#?", "?#"].contains(&bare)
+        || ["[y/n]", "(y/n)", "(yes/no", "[yes/no"].iter().any(|choice| lower.contains(choice))
+}

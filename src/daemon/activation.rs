@@ -1,0 +1,132 @@
+//! systemd's side of a service: the socket that it passes, and the notifications that it expects.
+//!
+//! `muxtapd.socket` listens, and systemd starts the daemon at the first connection
+//! (`sd_listen_fds(3)`). The daemon reports that it is ready and that it stops (`sd_notify(3)`),
+//! and shows at intervals that its event loop runs (`sd_watchdog_enabled(3)`). Without systemd, and on
+//! other systems, all of this does nothing.
+
+use std::os::unix::net::UnixListener;
+
+use crate::{api::Result, config::paths::Paths};
+
+/// Connections that may wait for the daemon; the system's own limit is often lower.
+#[cfg(target_os = "linux")]
+const BACKLOG: i32 = 4096;
+
+/// Takes the socket that systemd passed to this process. `None`: it passed none.
+///
+/// Call it before any thread starts: it removes variables from the environment. Error: `CONFLICT`
+/// if it is not the daemon's socket, or open to other users.
+#[cfg(target_os = "linux")]
+pub(super) fn take_socket(paths: &Paths) -> Result<Option<UnixListener>> {
+    // Without this variable `listenfd` would take descriptors that were passed to a parent process.
+    if std::env::var("LISTEN_PID").ok() != Some(std::process::id().to_string()) {
+        return Ok(None);
+    }
+    let mut passed = listenfd::ListenFd::from_env();
+    let taken = passed.take_unix_listener(0);
+    let Some(listener) = taken.map_err(|error| refused(paths, &format!("descriptor 3: {error}")))? else {
+        return Ok(None);
+    };
+    check(&listener, paths)?;
+    // Clients learn the daemon's process from their connection, and that is the last process that
+    // called listen(2) (unix(7), SO_PEERCRED).
+    let prepared = rustix::net::listen(&listener, BACKLOG).map_err(Into::into);
+    let prepared = prepared.and_then(|()| listener.set_nonblocking(true));
+    prepared.map_err(|error: std::io::Error| refused(paths, &error.to_string()))?;
+    Ok(Some(listener))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn take_socket(_: &Paths) -> Result<Option<UnixListener>> {
+    Ok(None)
+}
+
+/// Checks that a passed socket is the daemon's, and that only its user can connect.
+#[cfg(target_os = "linux")]
+fn check(listener: &UnixListener, paths: &Paths) -> Result<()> {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+    let address = listener.local_addr().map_err(|error| refused(paths, &error.to_string()))?;
+    let Some(path) = address.as_pathname() else {
+        return Err(refused(paths, "it has no path"));
+    };
+    let is_same = path == paths.socket
+        || fs::canonicalize(path).is_ok_and(|path| fs::canonicalize(&paths.socket).is_ok_and(|own| own == path));
+    if !is_same {
+        return Err(refused(paths, &format!("it is {}", path.display())));
+    }
+    let found = fs::metadata(path).map_err(|error| refused(paths, &error.to_string()))?;
+    match found.permissions().mode() & 0o777 {
+        mode if mode & 0o077 != 0 => {
+            Err(refused(paths, &format!("its mode is {mode:03o}, which lets other users connect; set SocketMode=0600")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn refused(paths: &Paths, why: &str) -> crate::api::Error {
+    let message = format!(
+        "cannot use the socket that systemd passed: {why}; expected {}: set ListenStream= of the socket unit, or \
+         MUXTAP_SOCKET of the service",
+        paths.socket.display()
+    );
+    crate::api::Error::new(crate::api::ErrorCode::Conflict, message)
+}
+
+/// Notifies systemd that the daemon serves requests.
+pub(super) fn ready() {
+    #[cfg(target_os = "linux")]
+    notify(&[sd_notify::NotifyState::Ready]);
+}
+
+/// Notifies systemd that the daemon is about to exit.
+pub(super) fn stopping() {
+    #[cfg(target_os = "linux")]
+    notify(&[sd_notify::NotifyState::Stopping]);
+}
+
+/// Notifies systemd at intervals that the event loop runs, if systemd expects that. Never resolves.
+pub(super) async fn keep_watchdog() {
+    #[cfg(target_os = "linux")]
+    if let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) {
+        let mut ticks = tokio::time::interval(limit / 3);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            notify(&[sd_notify::NotifyState::Watchdog]);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Sends a notification. Without `NOTIFY_SOCKET` it does nothing.
+#[cfg(target_os = "linux")]
+fn notify(state: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!("cannot notify systemd: {error}");
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn a_passed_socket_must_be_the_daemons_and_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::in_dir(dir.path());
+        let listener = UnixListener::bind(&paths.socket).unwrap();
+        let mode = |mode| fs::set_permissions(&paths.socket, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o600);
+        check(&listener, &paths).unwrap();
+        mode(0o660);
+        let error = check(&listener, &paths).unwrap_err();
+        assert!(error.message.contains("its mode is 660") && error.message.contains("SocketMode=0600"), "{error}");
+        let other = UnixListener::bind(dir.path().join("other.sock")).unwrap();
+        let error = check(&other, &paths).unwrap_err();
+        assert!(error.message.contains("it is ") && error.message.contains("other.sock; expected"), "{error}");
+    }
+}

@@ -1,0 +1,170 @@
+//! The daemon as a service of systemd: the socket that it is passed, and its notifications.
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            fs::PermissionsExt as _,
+            net::{UnixDatagram, UnixListener},
+        },
+    },
+    path::Path,
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use crate::common::{ProcessEnd, World};
+
+/// Longer than any step of a test that does not fail.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A socket as `muxtapd.socket` makes it, and the service manager's end of the notifications.
+struct Manager {
+    listener: UnixListener,
+    notified: UnixDatagram,
+}
+
+impl Manager {
+    fn listen(world: &World, mode: u32) -> Self {
+        let socket = world.daemon_socket();
+        let listener = UnixListener::bind(&socket).unwrap();
+        fs::set_permissions(&socket, fs::Permissions::from_mode(mode)).unwrap();
+        let notified = UnixDatagram::bind(world.path("notify")).unwrap();
+        notified.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { listener, notified }
+    }
+
+    /// Starts the daemon as systemd does: the socket is descriptor 3.
+    fn start(&self, world: &World) -> Service {
+        let mut command = world.command("sh");
+        command
+            .args(["-c", "exec 3<&0 </dev/null; exec env LISTEN_PID=$$ LISTEN_FDS=1 \"$0\" serve"])
+            .arg(world.muxtapd())
+            .env("NOTIFY_SOCKET", world.path("notify"))
+            .env("WATCHDOG_USEC", "300000")
+            .stdin(Stdio::from(OwnedFd::from(self.listener.try_clone().unwrap())))
+            .stderr(Stdio::piped());
+        Service(Some(command.spawn().unwrap()))
+    }
+
+    /// Waits for a notification.
+    fn hears(&self, expected: &str) {
+        let mut buffer = [0; 1024];
+        loop {
+            let length = self.notified.recv(&mut buffer).unwrap_or_else(|error| panic!("{expected}: {error}"));
+            if String::from_utf8_lossy(&buffer[..length]).lines().any(|line| line == expected) {
+                return;
+            }
+        }
+    }
+}
+
+/// The daemon that the manager started.
+struct Service(Option<Child>);
+
+impl Service {
+    fn pid(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        let ended = self.0.take().unwrap().wait_with_output().unwrap();
+        (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_passed_socket_is_served_and_left_to_systemd() {
+    let world = World::with_server();
+    let manager = Manager::listen(&world, 0o600);
+    for round in 0..2 {
+        // It connects before there is a daemon, and starts none.
+        let early = world.spawn(&["list-panes"]);
+        let service = manager.start(&world);
+        manager.hears("READY=1");
+        let answer = early.finish();
+        assert_eq!((answer.status, answer.stderr.as_str()), (0, ""), "round {round}: {answer:?}");
+        manager.hears("WATCHDOG=1");
+        manager.hears("WATCHDOG=1");
+        // A connection names the daemon's process, and not the one that made the socket.
+        assert_eq!(world.daemon_pid(), Some(service.pid()));
+        assert_eq!(world.json(&["status"])["pid"], service.pid());
+        world.ok(&["stop"]);
+        manager.hears("STOPPING=1");
+        let (status, log) = service.end();
+        assert_eq!(status, Some(0), "{log}");
+        assert!(world.daemon_socket().exists(), "the socket is systemd's");
+    }
+    // There is nothing to stop, and a connection would start a daemon.
+    assert!(world.muxtap(&["stop"]).stderr.contains("no daemon is running"));
+    manager.listener.set_nonblocking(true).unwrap();
+    assert!(manager.listener.accept().is_err(), "a command has connected");
+}
+
+#[test]
+fn programs_in_panes_and_a_second_daemon_know_nothing_of_systemd() {
+    let world = World::new();
+    let manager = Manager::listen(&world, 0o600);
+    let service = manager.start(&world);
+    manager.hears("READY=1");
+    world.ok(&["new-session", "-s", "work", "env; exec cat"]);
+    let printed = world.ok(&["wait-for", "-t", "work", "-p", "^PWD=", "--since", "start"]);
+    assert!(printed.starts_with("PWD="), "{printed}");
+    for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC"] {
+        let environment = world.tmux(&["show-environment", "-g"]);
+        assert!(!environment.contains(name), "{name}: {environment}");
+    }
+    // What was meant for another process is not this one's.
+    let other = World::new();
+    let mut command = other.plain_muxtap_command();
+    command.args(["status"]).env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
+    assert_eq!(crate::common::run(&mut command).status, 1);
+    world.ok(&["stop"]);
+    assert_eq!(service.end().0, Some(0));
+}
+
+#[test]
+fn a_socket_that_others_may_open_is_refused() {
+    let world = World::new();
+    let manager = Manager::listen(&world, 0o666);
+    let (status, log) = manager.start(&world).end();
+    assert!(status == Some(1) && log.contains("its mode is 666") && log.contains("SocketMode=0600"), "{log}");
+    assert!(Path::new(&world.daemon_socket()).exists());
+}
+
+/// systemd removes a socket that exists, and so may anything that cleans a folder.
+#[test]
+fn a_daemon_that_lost_its_socket_is_named_and_stopped() {
+    let world = World::with_server();
+    world.ok(&["list-panes"]);
+    for replaced in [false, true] {
+        world.ok(&["list-panes"]);
+        let pid = world.daemon_pid().unwrap();
+        fs::remove_file(world.daemon_socket()).unwrap();
+        // Another process listens there, as systemd does: this one.
+        let other = replaced.then(|| UnixListener::bind(world.daemon_socket()).unwrap());
+        let message = world.error("CONFLICT", &["status"]);
+        assert!(message.contains(&format!("(process {pid})")) && message.contains("muxtap stop"), "{message}");
+        if !replaced {
+            let doctor = world.muxtap(&["doctor"]);
+            assert!(doctor.status == 1 && doctor.text().contains("its socket was removed or replaced"), "{doctor:?}");
+        }
+        let end = ProcessEnd::of(pid);
+        let stopped = world.muxtap(&["stop"]);
+        assert!(stopped.status == 0 && stopped.stderr.contains("by SIGTERM"), "{stopped:?}");
+        // It has released its lock, and ends.
+        end.wait();
+        drop(other);
+    }
+}
