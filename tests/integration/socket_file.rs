@@ -48,12 +48,17 @@ fn a_server_whose_socket_is_gone_still_works_and_is_reported() {
         assert_eq!(doctor.status, 1, "{doctor:?}");
         assert!(doctor.text().contains(&format!("kill -USR1 {server}")), "{}", doctor.text());
 
-        // A lost connection is restored.
-        for client in clients(&world) {
-            signal(client, Signal::KILL);
+        // A lost connection is restored. A read-only request is repeated when its connection is lost; input
+        // is not, so it waits for the new clients.
+        let lost = clients(&world);
+        for client in &lost {
+            signal(*client, Signal::KILL);
         }
-        // A read-only request is repeated when its connection is lost; input would not be.
         world.panes();
+        eventually("each client is replaced", || {
+            let now = clients(&world);
+            now.len() == lost.len() && !now.iter().any(|client| lost.contains(client))
+        });
         say(&world, &pane, &format!("{round}-over-another-connection"));
         assert!(!world.socket().exists(), "nothing of this made the file");
 
