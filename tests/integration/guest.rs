@@ -204,6 +204,7 @@ fn a_session_that_ends_with_its_last_client_does_so_under_a_guest() {
         let version = crate::common::run(std::process::Command::new(crate::common::tmux_program()).arg("-V")).text();
         assert!(!version.contains("3.8"), "{version} crashed");
         eprintln!("{} crashed: not tested", version.trim());
+        world.may_crash();
         return;
     }
     // The other sessions are followed as before.

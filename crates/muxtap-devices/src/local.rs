@@ -10,7 +10,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::mpsc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use muxtap_api::{DeviceSession, Error, ErrorCode, RemoteControl, Result};
@@ -24,7 +24,8 @@ use serde_json::Value;
 
 use super::workspace::{Applied, Change, Workspace};
 
-/// How long a command waits for another command that changes the workspace.
+/// How long a command waits for one other command that changes the workspace. While others take
+/// turns, it waits for its own.
 pub const LOCK_TIME: Duration = Duration::from_secs(10);
 /// The maximum size of the workspace's file, in bytes.
 pub const STATE_BYTES: u64 = 8 << 20;
@@ -214,27 +215,52 @@ impl Home {
 
     fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.dir.join(name);
-        let unable = |error: &dyn std::fmt::Display| {
-            Error::new(ErrorCode::Conflict, format!("cannot lock {}: {error}", path.display()))
-        };
-        let file = files::open_private(&path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed);
-        let file = file.map_err(|error| unable(&error))?;
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            return Ok(file);
-        }
-        // `flock` has no timeout: a thread waits for it.
-        let (done, locked) = mpsc::channel();
-        std::thread::spawn(move || {
-            let result = rustix::fs::flock(&file, FlockOperation::LockExclusive).map(|()| file);
-            // After the timeout the send fails, which closes the file and releases its lock.
-            let _ = done.send(result);
-        });
-        match locked.recv_timeout(LOCK_TIME) {
-            Ok(Ok(file)) => Ok(file),
-            Ok(Err(error)) => Err(unable(&error)),
-            Err(_) => Err(unable(&format!("another command has held it for {} s", LOCK_TIME.as_secs()))),
-        }
+        lock_within(&path, LOCK_TIME, || since(&path))
     }
+}
+
+/// Locks a file, unless one holder has it for `limit`. `since` returns since when its holder has it.
+fn lock_within(path: &Path, limit: Duration, since: impl Fn() -> Option<SystemTime>) -> Result<File> {
+    let unable = |error: &dyn std::fmt::Display| {
+        Error::new(ErrorCode::Conflict, format!("cannot lock {}: {error}", path.display()))
+    };
+    let file = files::open_private(&path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed);
+    let file = file.map_err(|error| unable(&error))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        return Ok(taken(file));
+    }
+    let mut holder = since();
+    // `flock` has no timeout: a thread waits for it.
+    let (done, locked) = mpsc::channel();
+    std::thread::spawn(move || {
+        let result = rustix::fs::flock(&file, FlockOperation::LockExclusive).map(|()| taken(file));
+        // After the timeout the send fails, which closes the file and releases its lock.
+        let _ = done.send(result);
+    });
+    loop {
+        match locked.recv_timeout(limit) {
+            Ok(Ok(file)) => return Ok(file),
+            Ok(Err(error)) => return Err(unable(&error)),
+            Err(_) => {}
+        }
+        let now = since();
+        if now == holder {
+            return Err(unable(&format!("another command has held it for {} s", limit.as_secs())));
+        }
+        holder = now;
+    }
+}
+
+/// Marks a locked file: the time of its change says since when its holder has the lock.
+fn taken(file: File) -> File {
+    // Without the mark, those that wait count this holder's time to the one before.
+    let _ = file.set_modified(SystemTime::now());
+    file
+}
+
+/// Returns since when a lock's holder has it.
+fn since(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
 impl Opened {
@@ -340,6 +366,24 @@ mod tests {
     use crate::workspace::Command;
 
     const NOW: u64 = 1_700_000_000_000;
+
+    #[test]
+    fn a_lock_is_waited_for_while_its_holders_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = lock_within(&path, LOCK_TIME, || None).unwrap();
+        let first = since(&path).unwrap();
+        let looks = std::cell::Cell::new(0);
+        // Three other holders, and then one that stays.
+        let refused = lock_within(&path, Duration::from_millis(1), || {
+            looks.set(looks.get() + 1);
+            Some(first + Duration::from_secs(looks.get().min(4)))
+        });
+        assert_eq!((refused.unwrap_err().code, looks.get()), (ErrorCode::Conflict, 5));
+        drop(held);
+        drop(lock_within(&path, LOCK_TIME, || since(&path)).unwrap());
+        assert!(since(&path).unwrap() >= first, "each holder marks it");
+    }
 
     fn home() -> (tempfile::TempDir, Home) {
         let dir = tempfile::tempdir().unwrap();
