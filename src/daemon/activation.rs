@@ -13,6 +13,10 @@ use crate::{api::Result, config::paths::Paths};
 #[cfg(target_os = "linux")]
 const BACKLOG: i32 = 4096;
 
+/// How long the daemon waits until systemd has taken a notification.
+#[cfg(target_os = "linux")]
+const NOTIFY_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Takes the socket that systemd passed to this process. `None`: it passed none.
 ///
 /// Call it before any thread starts: it removes variables from the environment. Error: `CONFLICT`
@@ -75,15 +79,15 @@ fn refused(paths: &Paths, why: &str) -> crate::api::Error {
 }
 
 /// Notifies systemd that the daemon serves requests.
-pub(super) fn ready() {
+pub(super) async fn ready() {
     #[cfg(target_os = "linux")]
-    notify(&[sd_notify::NotifyState::Ready]);
+    notify(sd_notify::NotifyState::Ready).await;
 }
 
 /// Notifies systemd that the daemon is about to exit.
-pub(super) fn stopping() {
+pub(super) async fn stopping() {
     #[cfg(target_os = "linux")]
-    notify(&[sd_notify::NotifyState::Stopping]);
+    notify(sd_notify::NotifyState::Stopping).await;
 }
 
 /// Notifies systemd at intervals that the event loop runs, if systemd expects that. Never resolves.
@@ -94,17 +98,25 @@ pub(super) async fn keep_watchdog() {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            notify(&[sd_notify::NotifyState::Watchdog]);
+            notify(sd_notify::NotifyState::Watchdog).await;
         }
     }
     std::future::pending::<()>().await;
 }
 
-/// Sends a notification. Without `NOTIFY_SOCKET` it does nothing.
+/// Sends a notification, and waits for that at most [`NOTIFY_LIMIT`]. Without `NOTIFY_SOCKET` it does
+/// nothing.
+///
+/// The socket's queue holds few messages, and sending blocks while it is full: a thread of its own
+/// sends, so that a service manager that hangs does not stop the event loop.
 #[cfg(target_os = "linux")]
-fn notify(state: &[sd_notify::NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("cannot notify systemd: {error}");
+async fn notify(state: sd_notify::NotifyState<'static>) {
+    let sent = tokio::task::spawn_blocking(move || sd_notify::notify(&[state]));
+    match tokio::time::timeout(NOTIFY_LIMIT, sent).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!("cannot notify systemd: {error}"),
+        Ok(Err(error)) => tracing::warn!("cannot notify systemd: {error}"),
+        Err(_) => tracing::warn!("systemd does not read notifications"),
     }
 }
 

@@ -213,7 +213,7 @@ async fn run(
     if background {
         start::report_ready(log::problem().as_deref());
     } else {
-        activation::ready();
+        activation::ready().await;
     }
     let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
     // A page needs a port if none was configured.
@@ -237,7 +237,7 @@ async fn run(
         () = activation::keep_watchdog(), if !background => {}
     }
     if !background {
-        activation::stopping();
+        activation::stopping().await;
     }
     tracing::info!("stopping");
     rooms.sessions.stop().await;

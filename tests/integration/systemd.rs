@@ -49,6 +49,20 @@ impl Manager {
         Service(Some(command.spawn().unwrap()))
     }
 
+    /// Fills the queue of notifications.
+    fn fill(&self, world: &World) {
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.set_nonblocking(true).unwrap();
+        while sender.send_to(b"X=1", world.path("notify")).is_ok() {}
+    }
+
+    /// Reads what is queued.
+    fn drain(&self) {
+        self.notified.set_nonblocking(true).unwrap();
+        while self.notified.recv(&mut [0; 64]).is_ok() {}
+        self.notified.set_nonblocking(false).unwrap();
+    }
+
     /// Waits for a notification.
     fn hears(&self, expected: &str) {
         let mut buffer = [0; 1024];
@@ -96,6 +110,11 @@ fn a_passed_socket_is_served_and_left_to_systemd() {
         let answer = early.finish();
         assert_eq!((answer.status, answer.stderr.as_str()), (0, ""), "round {round}: {answer:?}");
         manager.hears("WATCHDOG=1");
+        manager.hears("WATCHDOG=1");
+        // Nothing reads the notifications, and their queue is full: the daemon still works through the next ones.
+        manager.fill(&world);
+        assert_eq!(world.muxtap(&["wait-for", "-t", "main", "-p", "never printed", "-T", "1"]).status, 124);
+        manager.drain();
         manager.hears("WATCHDOG=1");
         // A connection names the daemon's process, and not the one that made the socket.
         assert_eq!(world.daemon_pid(), Some(service.pid()));
