@@ -26,6 +26,8 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use muxtap_base::spans;
+use tracing::field::Empty;
 
 use self::{
     attach::StartState,
@@ -144,6 +146,20 @@ impl Server {
     /// `id` comes from [`id_of_key`]: a repeated request with the same id begins no second wait.
     /// `hold` is how long to wait for the end of a detached wait nevertheless.
     pub async fn await_again(
+        &self,
+        request: &WaitRequest,
+        id: Option<String>,
+        hold: Option<Duration>,
+    ) -> Result<WaitAnswer> {
+        let span = tracing::info_span!(target: spans::TARGET, "wait", muxtap.outcome = Empty);
+        let outcome = |done: &Result<WaitAnswer>| match done {
+            Ok(answer) => answer.outcome.as_str(),
+            Err(error) => error.code.as_str(),
+        };
+        spans::within(span, self.awaited(request, id, hold), outcome).await
+    }
+
+    async fn awaited(
         &self,
         request: &WaitRequest,
         id: Option<String>,
