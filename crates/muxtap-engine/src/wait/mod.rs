@@ -159,12 +159,7 @@ impl Server {
         spans::within(span, self.awaited(request, id, hold), outcome).await
     }
 
-    async fn awaited(
-        &self,
-        request: &WaitRequest,
-        id: Option<String>,
-        hold: Option<Duration>,
-    ) -> Result<WaitAnswer> {
+    async fn awaited(&self, request: &WaitRequest, id: Option<String>, hold: Option<Duration>) -> Result<WaitAnswer> {
         let core = match id {
             None => self.begin(request, None).await?,
             Some(id) => {
