@@ -38,7 +38,7 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 29] = [
+pub const KEYS: [Key; 30] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     list("foreign_servers", "MUXTAP_FOREIGN_SERVERS", ""),
@@ -51,6 +51,7 @@ pub const KEYS: [Key; 29] = [
     one("idle_end", "MUXTAP_IDLE_END", "600"),
     one("log_level", "MUXTAP_LOG", "info"),
     one("log_format", "MUXTAP_LOG_FORMAT", "text"),
+    one("otlp", "MUXTAP_OTLP", ""),
     list("allow", "MUXTAP_ALLOW", "read,input,create,kill"),
     list("deny", "MUXTAP_DENY", ""),
     one("read_only", "MUXTAP_READ_ONLY", "false"),

@@ -55,6 +55,8 @@ pub struct Settings {
     pub log_level: String,
     /// How a line of the log is written.
     pub log_format: LogFormat,
+    /// The collector that gets the daemon's spans; only with the feature `otlp`.
+    pub otlp: Option<String>,
     /// The tiers that callers have.
     pub allowed: Tiers,
     /// The tiers for which a person must confirm an agent's call.
@@ -171,6 +173,7 @@ impl Settings {
             shell_integration: reader.one("shell_integration", values::boolean)?,
             log_level: reader.one("log_level", values::log_level)?,
             log_format: reader.one("log_format", values::log_format)?,
+            otlp: reader.one("otlp", values::otlp)?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
             confirm: reader.each("confirm", values::confirmable_tier)?,
             mcp_hold: reader.one("mcp_hold", values::seconds)?,

@@ -81,6 +81,17 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
+/// Parses the URL of an OpenTelemetry collector; the empty value is none.
+pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    #[cfg(feature = "otlp")]
+    return muxtap_otlp::Endpoint::parse(text).map(|_| Some(text.to_owned()));
+    #[cfg(not(feature = "otlp"))]
+    return Err("this muxtapd was built without the feature `otlp`; remove the setting, or build with it".to_owned());
+}
+
 /// The levels of the log, from the least to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

@@ -10,10 +10,18 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use muxtap_base::plain::{JsonRecords, Records};
-use tracing_subscriber::fmt::{
-    format::Writer,
-    time::{FormatTime as _, SystemTime},
+use muxtap_base::{
+    plain::{JsonRecords, Records},
+    spans,
+};
+use tracing_subscriber::{
+    EnvFilter, Layer as _,
+    fmt::{
+        format::Writer,
+        time::{FormatTime as _, SystemTime},
+    },
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use crate::{
@@ -32,27 +40,53 @@ struct LostLines {
 
 static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::new(), is_torn: false });
 
-/// Sends the log to stderr.
-pub(crate) fn to_stderr(level: &str, format: LogFormat) -> Result<()> {
+/// What sends the process's spans elsewhere; dropping it sends the last ones. Must be dropped outside
+/// of a runtime.
+#[cfg(feature = "otlp")]
+pub(crate) type Traces = Option<muxtap_otlp::Exporter>;
+/// This program sends no spans.
+#[cfg(not(feature = "otlp"))]
+pub(crate) type Traces = ();
+
+/// Sends the log to stderr, without spans, and spans to the collector with this URL.
+pub(crate) fn to_stderr(level: &str, format: LogFormat, collector: Option<&str>) -> Result<Traces> {
     // The MCP library logs each message; only a filter that names it gets these lines.
-    let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
-    let filter = tracing_subscriber::EnvFilter::try_new(&level)
+    let others = if level.contains("rmcp") { "" } else { ",rmcp=error" };
+    // Spans have a target of their own, whatever the filter says of others.
+    let filter = EnvFilter::try_new(format!("{level}{others},{}=off", spans::TARGET))
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         // The subscriber's own report of a failed write goes to stderr too, and panics if that
         // fails.
         .log_internal_errors(false);
-    // A second subscriber in one process (a test) does not fail the daemon.
-    let _ = match format {
-        LogFormat::Text => subscriber.with_writer(|| Records(Line(LogFormat::Text))).try_init(),
-        LogFormat::Json => {
-            let subscriber = subscriber.json().flatten_event(true);
-            subscriber.with_writer(|| JsonRecords(Line(LogFormat::Json))).try_init()
-        }
+    let log = match format {
+        LogFormat::Text => log.with_writer(|| Records(Line(LogFormat::Text))).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_writer(|| JsonRecords(Line(LogFormat::Json))).boxed(),
     };
-    Ok(())
+    let (spans, traces) = exporter(collector)?;
+    // A second subscriber in one process (a test) does not fail the daemon.
+    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).with(spans).try_init();
+    Ok(traces)
+}
+
+/// Starts to send spans to the collector with this URL.
+#[cfg(feature = "otlp")]
+fn exporter<S>(collector: Option<&str>) -> Result<(Option<impl tracing_subscriber::Layer<S>>, Traces)>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a> + Send + Sync,
+{
+    let Some(collector) = collector else { return Ok((None, None)) };
+    let started = muxtap_otlp::Endpoint::parse(collector).and_then(|endpoint| muxtap_otlp::start(&endpoint));
+    let (layer, exporter) = started.map_err(|why| Error::invalid(format!("otlp: {why}")))?;
+    Ok((Some(layer), Some(exporter)))
+}
+
+/// Sends nothing: the setting cannot have a value in this program.
+#[cfg(not(feature = "otlp"))]
+#[expect(clippy::unnecessary_wraps, reason = "as in a program that sends spans")]
+fn exporter(_: Option<&str>) -> Result<(Option<tracing_subscriber::layer::Identity>, Traces)> {
+    Ok((None, ()))
 }
 
 /// Returns whether this process's stderr is that file.

@@ -38,7 +38,8 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
     descriptors::prepare();
     let claim = start::claim(&paths, background)?;
-    log::to_stderr(&settings.log_level, settings.log_format)?;
+    // Dropped last, outside of the runtime.
+    let _traces = log::to_stderr(&settings.log_level, settings.log_format, settings.otlp.as_deref())?;
     metrics::install();
     keep_freed_memory();
     let endpoints = endpoints::bind_all(settings, &paths)?;

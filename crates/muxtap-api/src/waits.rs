@@ -27,6 +27,20 @@ pub enum WaitOutcome {
     Cancelled,
 }
 
+impl WaitOutcome {
+    /// Returns the word used on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Matched => "matched",
+            Self::Failed => "failed",
+            Self::Ended => "ended",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// The kinds of predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

@@ -11,3 +11,4 @@ pub mod metrics;
 pub mod nonce;
 pub mod plain;
 pub mod quoting;
+pub mod spans;

@@ -46,11 +46,12 @@ use rmcp::{
     service::{Peer, RequestContext, SubscriptionContext},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::{Span, field::Empty};
 
 use self::elicitation::{Elicitation, ElicitationOutcome};
 pub use self::{accepted::accepted_arguments, there::call_tool};
 use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet, words};
-use muxtap_base::plain;
+use muxtap_base::{plain, spans};
 use muxtap_engine::{Engine, Server};
 use muxtap_rooms::Rooms;
 use muxtap_supervise::Supervisor;
@@ -162,6 +163,25 @@ impl Mcp {
             wait_id: None,
             hold: None,
         }
+    }
+
+    /// Begins the span of a tool's call, within the trace that the client names. A client's own text
+    /// is no part of it, so a tool that does not exist has no span.
+    fn span(&self, name: &str, context: &RequestContext<RoleServer>) -> Span {
+        let Some(tool) = self.get_tool(name) else { return Span::none() };
+        let span = tracing::info_span!(
+            target: spans::TARGET,
+            "tool",
+            otel.name = format_args!("execute_tool {}", tool.name),
+            otel.kind = "server",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = &*tool.name,
+            muxtap.outcome = Empty,
+        );
+        if !span.is_disabled() {
+            spans::adopt(&span, context.meta.get("traceparent").and_then(serde_json::Value::as_str));
+        }
+        span
     }
 
     /// Calls the supervisor's tool, which also returns errors as text.
@@ -287,6 +307,16 @@ impl Mcp {
 }
 
 /// Converts an error into a tool's result: the model must act on it.
+/// Returns a call's outcome for its span.
+fn outcome(called: &Option<Result<CallToolResult>>) -> &'static str {
+    match called {
+        Some(Ok(result)) if result.is_error == Some(true) => "error",
+        Some(Ok(_)) => "ok",
+        Some(Err(error)) => error.code.as_str(),
+        None => "unknown",
+    }
+}
+
 fn failed(error: &Error) -> CallToolResult {
     let mut error = error.clone();
     error.message = words::for_models(&error.message);
@@ -362,10 +392,14 @@ impl ServerHandler for Mcp {
                 result
             }))
         };
-        let called = tokio::select! {
-            called = called => called,
-            () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
+        let called = async {
+            tokio::select! {
+                called = called => called,
+                () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
+            }
         };
+        let span = self.span(&request.name, &context);
+        let called = spans::within(span, called, outcome).await;
         let Some(called) = called else {
             let names: Vec<_> = tools::of(&self.client.tools).into_iter().map(|tool| tool.name).collect();
             let message = format!("unknown tool {:?}; expected one of {}", request.name, names.join(", "));

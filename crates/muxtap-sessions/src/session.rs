@@ -18,11 +18,12 @@ use muxtap_api::{
     AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
 };
 use muxtap_approvals::consent::title;
-use muxtap_base::{below::Below, clock, nonce};
+use muxtap_base::{below::Below, clock, nonce, spans};
 use muxtap_engine::{Caller, Engine, Lineage, Principal};
 use serde_json::{Value, json, value::RawValue};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::{Span, field::Empty};
 
 use self::opening::refused;
 use super::{
@@ -110,6 +111,8 @@ struct State {
     /// Notified when the session is open, or has failed to open.
     opened: Option<oneshot::Sender<Result<()>>>,
     outcomes: BTreeMap<u64, (PromptOutcome, Option<String>)>,
+    /// The spans of the prompts without an outcome.
+    spans: BTreeMap<u64, Span>,
     mode: Option<String>,
     pid: Option<u32>,
     faults: u64,
@@ -167,6 +170,7 @@ impl Session {
             asked: HashMap::new(),
             opened: Some(opened),
             outcomes: BTreeMap::new(),
+            spans: BTreeMap::new(),
             mode: None,
             pid: Some(pid),
             faults: 0,
@@ -266,7 +270,10 @@ impl Session {
             match action {
                 Action::Send { prompt, request, text } => {
                     state.asked.insert(request, Asked::Prompt);
-                    let params = json!({ "sessionId": id, "prompt": [{ "type": "text", "text": text }] });
+                    let mut params = json!({ "sessionId": id, "prompt": [{ "type": "text", "text": text }] });
+                    if let Some(parent) = state.spans.get(&prompt).and_then(spans::traceparent) {
+                        params["_meta"] = json!({ "traceparent": parent });
+                    }
                     self.send(&mut state, acp::request(request, "session/prompt", &params));
                     state.event(AgentEvent::Started { prompt });
                 }
@@ -277,6 +284,9 @@ impl Session {
                     self.answered(&mut state, &cancelled);
                 }
                 Action::Outcome { prompt, outcome, error } => {
+                    if let Some(span) = state.spans.remove(&prompt) {
+                        span.record("muxtap.outcome", outcome.as_str());
+                    }
                     state.outcomes.insert(prompt, (outcome, error.clone()));
                     if state.outcomes.len() > KEPT_OUTCOMES {
                         state.outcomes.pop_first();
@@ -338,11 +348,24 @@ impl Session {
             let message = format!("too many prompts: at most {QUEUED_PROMPTS} can be queued");
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         };
+        state.spans.insert(prompt, self.span());
         state.event(AgentEvent::Prompt { prompt, text: acp::cut(text, acp::EVENT_TEXT_BYTES) });
         self.finish(state, actions);
         // The prompt's deadline may be the next one.
         self.wake.notify_one();
         Ok((prompt, cursor))
+    }
+
+    /// Begins the span of a prompt, from its request to its outcome.
+    fn span(&self) -> Span {
+        tracing::info_span!(
+            target: spans::TARGET,
+            "prompt",
+            otel.name = "invoke_agent",
+            gen_ai.operation.name = "invoke_agent",
+            gen_ai.agent.name = self.about.provider,
+            muxtap.outcome = Empty,
+        )
     }
 
     /// Waits for a prompt's outcome.

@@ -98,7 +98,7 @@ impl Bridge {
         // The daemon's audit log has one writer, which also rotates it.
         common.audit = common.audit.map(|audit| own_file(&audit));
         descriptors::prepare();
-        log::to_stderr(&common.log_level, common.log_format)?;
+        let _traces = log::to_stderr(&common.log_level, common.log_format, None)?;
         // One thread, as the daemon: the task that reads tmux wakes the one that responds.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

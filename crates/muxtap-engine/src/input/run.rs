@@ -9,8 +9,10 @@ use std::{
 };
 
 use muxtap_api::{Error, ErrorCode, Operation, ReadFormat, Result, RunAnswer, RunMethod, RunRequest};
+use muxtap_base::spans;
 use muxtap_core::stream::{colors, render};
 use muxtap_tmux::death;
+use tracing::field::Empty;
 
 use typing::{ExclusiveRun, PendingCommand};
 
@@ -88,7 +90,8 @@ impl Server {
     pub async fn run(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::Run, host, target)?.input(|| request.command.as_bytes().to_vec());
-        let done = async {
+        let span = tracing::info_span!(target: spans::TARGET, "run", muxtap.outcome = Empty);
+        let work = async {
             let deadline = run_deadline(request)?;
             let run = self.start_run(target, request, deadline, &audit).await?;
             let end = tokio::select! {
@@ -96,8 +99,9 @@ impl Server {
                 () = self.engine.stopping() => RunEnd::Timeout,
             };
             run.answer(end).await
-        }
-        .await;
+        };
+        let outcome = |done: &Result<RunAnswer>| done.as_ref().map_or_else(|error| error.code.as_str(), |_| "ended");
+        let done = spans::within(span, work, outcome).await;
         audit.finish(done)
     }
 

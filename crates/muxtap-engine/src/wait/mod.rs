@@ -26,6 +26,8 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use muxtap_base::spans;
+use tracing::field::Empty;
 
 use self::{
     attach::StartState,
@@ -149,6 +151,15 @@ impl Server {
         id: Option<String>,
         hold: Option<Duration>,
     ) -> Result<WaitAnswer> {
+        let span = tracing::info_span!(target: spans::TARGET, "wait", muxtap.outcome = Empty);
+        let outcome = |done: &Result<WaitAnswer>| match done {
+            Ok(answer) => answer.outcome.as_str(),
+            Err(error) => error.code.as_str(),
+        };
+        spans::within(span, self.awaited(request, id, hold), outcome).await
+    }
+
+    async fn awaited(&self, request: &WaitRequest, id: Option<String>, hold: Option<Duration>) -> Result<WaitAnswer> {
         let core = match id {
             None => self.begin(request, None).await?,
             Some(id) => {
