@@ -78,7 +78,9 @@ class Client:
         return self.begin(method, params).get(timeout=LIMIT_S)
 
     def call(self, call):
-        return self.begin("tools/call", {"name": call[0], "arguments": call[1]})
+        # Only muxtap knows this field: its results are then also JSON.
+        meta = {"muxtap/structured": True}
+        return self.begin("tools/call", {"name": call[0], "arguments": call[1], "_meta": meta})
 
 
 def failed(message):

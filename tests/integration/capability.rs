@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     common::{Background, World, eventually, signal, tmux_program},
     container::Container,
-    mcp::Client,
+    mcp::{Client, structured},
 };
 
 /// A running `muxtap capability`, used line by line.
@@ -471,7 +471,7 @@ fn since_is_exact_while_a_pane_floods() {
 
 /// Calls the tool. Returns its response, also one that reports an error.
 fn called(client: &mut Client, arguments: &Value) -> Value {
-    let answer = client.ask("tools/call", &json!({ "name": "tmux", "arguments": arguments }));
+    let answer = client.ask("tools/call", &structured("tmux", arguments));
     answer["result"]["structuredContent"].clone()
 }
 

@@ -76,9 +76,9 @@ impl Client {
         self.answer(id)
     }
 
-    /// Calls a tool, which must succeed.
+    /// Calls a tool, which must succeed. Returns its result as JSON, as a program requests it.
     pub fn call(&mut self, tool: &str, arguments: &Value) -> Value {
-        let answer = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
+        let answer = self.ask("tools/call", &structured(tool, arguments));
         assert_eq!(answer["result"]["isError"], false, "{tool} {arguments}: {answer}");
         answer["result"]["structuredContent"].clone()
     }
@@ -87,16 +87,62 @@ impl Client {
     pub fn says(&mut self, tool: &str, arguments: &Value) -> String {
         let answer = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
         assert_eq!(answer["result"]["isError"], false, "{tool} {arguments}: {answer}");
+        assert!(answer["result"].get("structuredContent").is_none(), "{tool}: a model would see it instead: {answer}");
         answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
     /// Calls a tool, which must fail with this code.
     pub fn fails(&mut self, code: &str, tool: &str, arguments: &Value) -> String {
-        let answer = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
+        let answer = self.ask("tools/call", &structured(tool, arguments));
         assert_eq!(answer["result"]["isError"], true, "{tool} {arguments}: {answer}");
         assert_eq!(answer["result"]["structuredContent"]["code"], code, "{tool} {arguments}: {answer}");
         answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
     }
+}
+
+/// Returns the parameters of a call whose result is also JSON.
+pub fn structured(tool: &str, arguments: &Value) -> Value {
+    json!({"name": tool, "arguments": arguments, "_meta": {"muxtap/structured": true}})
+}
+
+/// Clients show a model the structured content instead of the text, several times as long.
+#[test]
+fn results_are_text_alone_unless_structured_content_is_requested() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let listed = client.ask("tools/list", &json!({}))["result"].clone();
+    assert!(!listed.to_string().contains("outputSchema"), "{listed}");
+    let with_schemas = client.ask("tools/list", &json!({"_meta": {"muxtap/structured": true}}))["result"].clone();
+    assert!(with_schemas["tools"].as_array().unwrap().iter().all(|tool| tool["outputSchema"].is_object()));
+    let pane = client.says("list", &json!({}));
+    assert!(pane.starts_with("%0 main:0.0 ") && pane.lines().count() == 1, "{pane}");
+    // A failure, too.
+    let failed =
+        client.ask("tools/call", &json!({"name": "kill", "arguments": {"target": "absent"}}))["result"].clone();
+    assert!(failed.get("structuredContent").is_none() && failed["isError"] == true, "{failed}");
+    assert!(failed["content"][0]["text"].as_str().unwrap().starts_with("NOT_FOUND: "), "{failed}");
+    // The token that the next call needs is in the text.
+    let watched = client.says("watch", &json!({"wait_ms": 0}));
+    let resume = watched.rsplit_once("[resume ").and_then(|(_, token)| token.strip_suffix(']')).unwrap();
+    world.tmux(&["new-window", "-d", "-t", "main:", "cat"]);
+    let watched = client.says("watch", &json!({"resume": resume, "wait_ms": 20_000}));
+    assert!(watched.contains("%1: pane-opened, ") && watched.contains("[resume "), "{watched}");
+}
+
+#[test]
+fn without_a_tmux_server_nothing_is_listed() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    for what in ["panes", "windows", "sessions", "agents"] {
+        let text = client.says("list", &json!({"what": what}));
+        assert!(
+            text.contains("no tmux server runs on") && text.contains("create (what: session) starts one"),
+            "{text}"
+        );
+        assert_eq!(client.call("list", &json!({"what": what})), json!({what: []}));
+    }
+    client.fails("TMUX_UNAVAILABLE", "list", &json!({"what": "commands", "target": "%0"}));
+    client.fails("TMUX_UNAVAILABLE", "capture_pane", &json!({"target": "%0"}));
 }
 
 #[test]
@@ -104,7 +150,7 @@ fn every_tool_does_what_it_says() {
     let world = World::with_server();
     let mut client = Client::new(&world);
     let listed = client.ask("tools/list", &json!({}))["result"].clone();
-    assert!(listed.to_string().len() < 12_000, "{} bytes", listed.to_string().len());
+    assert!(listed.to_string().len() < 8_300, "{} bytes", listed.to_string().len());
     assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
     assert_eq!(client.call("list", &json!({"what": "sessions", "target": "ma*"}))["sessions"][0]["name"], "main");
     assert_eq!(client.call("list", &json!({"what": "windows", "target": "other"}))["windows"], json!([]));
@@ -192,7 +238,7 @@ fn what_is_to_go_from_the_screen_is_waited_for() {
     world.await_output(&pane, "building");
     let mut client = Client::new(&world);
     let wait = json!({"panes": [pane], "gone": ["building"], "timeout_ms": 60_000});
-    let asked = client.begin("tools/call", &json!({"name": "wait_for", "arguments": wait}));
+    let asked = client.begin("tools/call", &structured("wait_for", &wait));
     eventually("it waits", || world.json(&["status"])["waits"] == 1);
     world.ok(&["send-keys", "-t", &pane, "Enter"]);
     let answer = client.answer(asked);
@@ -260,7 +306,7 @@ fn a_confirmation_shows_everything_that_will_be_typed() {
     world.set("MUXTAP_CONFIRM", "input");
     let mut client = Client::able(world.spawn(&["mcp"]), &json!({"elicitation": {}}));
     let typed = json!({"target": "main", "keys": ["C-c", "Up", "Enter"]});
-    let id = client.begin("tools/call", &json!({"name": "send_keys", "arguments": typed}));
+    let id = client.begin("tools/call", &structured("send_keys", &typed));
     let asked = client.message();
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
     let shown = asked["params"]["message"].as_str().unwrap();
@@ -539,5 +585,25 @@ fn wrong_arguments_are_told_in_plain_words_by_every_tool() {
         let message = client.fails("INVALID_ARGUMENT", tool, &arguments);
         assert!(message.contains(says), "{tool} {arguments}: {message}");
         is_plain(&message);
+    }
+}
+
+/// A daemon's own directory is `/`.
+#[test]
+fn a_session_that_is_made_over_http_without_a_directory_begins_in_the_home_directory() {
+    let world = World::new();
+    // It starts the daemon.
+    Client::new(&world).says("list", &json!({}));
+    // The first one starts the tmux server.
+    for name in ["first", "second"] {
+        let request = json!({"name": name, "command": ["cat"]});
+        let made = world.http("POST", &format!("/v1/sessions{}", world.query()), Some(&request)).json();
+        let pane = made["pane"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        let home = world.path("home");
+        eventually("it is there", || {
+            let listed = world.http("GET", &format!("/v1/panes{}", world.query()), None).json();
+            let panes = listed["panes"].as_array().unwrap().clone();
+            panes.iter().any(|one| one["id"] == pane.as_str() && one["path"] == home.to_str().unwrap())
+        });
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     common::{Background, Http, World, eventually, run},
     hosts::{call, ok},
-    mcp::Client,
+    mcp::{Client, structured},
     places::{Proxy, Sshd},
 };
 
@@ -182,7 +182,7 @@ fn a_broken_link_loses_no_byte() {
     let held = json!({ "panes": [pane], "patterns": ["end 3000"], "timeout_ms": 60_000 });
     let held = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&held));
     let asked = json!({ "panes": [pane], "patterns": ["end 3000"], "timeout_ms": 60_000 });
-    let called = client.begin("tools/call", &json!({ "name": "wait_for", "arguments": asked }));
+    let called = client.begin("tools/call", &structured("wait_for", &asked));
     eventually("all wait there", || far.world.json(&["status"])["waits"] == 3);
     proxy.cut();
     eventually("the link is known to be lost", || hosts(&world)[0]["peer"]["state"] == "down");

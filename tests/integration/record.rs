@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as
 use crate::{
     common::{Background, LIMIT, World, eventually, is_installed, run, signal, tmux_program},
     http_port::asked,
-    mcp::Client,
+    mcp::{Client, structured},
 };
 
 /// Parses a file. Each line of it must be complete.
@@ -857,9 +857,7 @@ fn agents_record_where_the_tool_is_asked_for() {
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "native,record"]));
     let listed = names(&mut client);
     assert!(listed.contains(&"record".to_owned()) && listed.contains(&"run".to_owned()), "{listed:?}");
-    let mut record = |arguments: Value| {
-        client.ask("tools/call", &json!({"name": "record", "arguments": arguments}))["result"].clone()
-    };
+    let mut record = |arguments: Value| client.ask("tools/call", &structured("record", &arguments))["result"].clone();
     let begun = record(json!({"action": "start", "target": pane, "redact": "x+"}));
     let id = begun["structuredContent"]["recordings"][0]["id"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
     assert_eq!(record(json!({}))["structuredContent"]["recordings"][0]["state"], "recording");

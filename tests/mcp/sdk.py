@@ -91,14 +91,18 @@ async def connected(transport, mode, person=None, heard=None, log_level=None):
         )
 
 
+# A program requests results as JSON; without this, they are texts for a model.
+STRUCTURED = {"muxtap/structured": True}
+
+
 async def call(client, tool, arguments, **more):
-    answer = await client.call_tool(tool, arguments, **more)
+    answer = await client.call_tool(tool, arguments, meta=STRUCTURED, **more)
     assert not answer.is_error, (tool, arguments, answer)
     return answer.structured_content or answer.content[0].text
 
 
 async def fails(client, code, tool, arguments):
-    answer = await client.call_tool(tool, arguments)
+    answer = await client.call_tool(tool, arguments, meta=STRUCTURED)
     assert answer.is_error and answer.structured_content["code"] == code, (tool, arguments, answer)
     return answer.content[0].text
 
@@ -107,7 +111,10 @@ async def every_tool(client, session):
     listed = await client.list_tools()
     names = [tool.name for tool in listed.tools]
     size = len(listed.model_dump_json(by_alias=True, exclude_none=True))
-    assert size < 12_000, size
+    assert size < 8_400, size
+    assert not any(tool.output_schema for tool in listed.tools), listed
+    text = await client.call_tool("list", {"target": session})
+    assert text.structured_content is None and text.content[0].text.startswith("%"), text
     used = set()
 
     async def use(tool, arguments):
@@ -232,7 +239,7 @@ async def progress_and_cancellation(transport, mode, session):
         await until("it is closed", lambda: open_waits() == before)
     # A wait that returns `pending` continues, for any caller with its id.
     async with connected(transport, mode) as client:
-        held = asyncio.create_task(client.call_tool("wait_for", {"panes": [session], "patterns": ["^later$"]}))
+        held = asyncio.create_task(client.call_tool("wait_for", {"panes": [session], "patterns": ["^later$"]}, meta=STRUCTURED))
         await until("it is open", lambda: open_waits() == before + 1)
         tmux("send-keys", "-t", session + ":", "echo la''ter", "Enter")
         wait = (await held).structured_content["id"]

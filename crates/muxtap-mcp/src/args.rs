@@ -19,6 +19,7 @@ use super::{accepted::fields_of, synonyms};
 /// Parses a tool's arguments. The error names the field, the expected and the given value.
 pub(super) fn parse<T: DeserializeOwned>(mut arguments: JsonObject) -> Result<T> {
     synonyms::rename(&mut arguments, fields_of::<T>())?;
+    synonyms::check(&arguments, fields_of::<T>())?;
     decode::from_value("arguments", &Value::Object(arguments))
 }
 
@@ -89,7 +90,7 @@ pub struct List {
     /// Default panes
     #[serde(default)]
     pub what: ListKind,
-    /// Only in this session, window or pane; names may contain *
+    /// A session, window or pane; names may contain *
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Commands: at most this many, the latest (default 20)
@@ -112,7 +113,7 @@ pub struct List {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(ignore)]
     pub everywhere: bool,
-    /// tmux server: name (tmux -L) or path of a followed one (default: the caller's)
+    /// tmux server, of every tool: a name (-L), or a followed one's path
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
@@ -145,7 +146,7 @@ pub struct Capture {
     /// Lines of history too
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<u32>,
-    /// Keep colors (escape sequences)
+    /// Keep colors
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub escapes: bool,
     /// Join wrapped lines
@@ -182,14 +183,13 @@ pub struct Read {
     /// A pane
     #[serde(alias = "pane")]
     pub target: String,
-    /// A cursor from a result, input (default: the last input, or the pane's creation), start, now
-    /// or lines:N
+    /// A cursor, lines:N, start, now, or input: the last one (default)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Number, -1 or last-failed
+    /// Of a command: number, -1, last-failed
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "number_or_word")]
     pub command: Option<String>,
-    /// Wait this long for output, at most 50000
+    /// Wait for output, at most 50000
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// End here: a cursor or a time
@@ -204,7 +204,7 @@ pub struct Read {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub max_bytes: Option<u64>,
-    /// Page size, from the beginning (default: the last 4000)
+    /// Page from the beginning (default: the last 4000)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_chars: Option<usize>,
     /// As in list
@@ -228,7 +228,7 @@ pub struct Wait {
         alias = "targets"
     )]
     pub panes: Vec<String>,
-    /// Regexes on the output, all; typed echo does not count
+    /// Regexes on output, all; typed echo does not count
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many", alias = "pattern")]
     pub patterns: Vec<String>,
     /// Regexes on the screen
@@ -261,7 +261,7 @@ pub struct Wait {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub status: Option<StatusIs>,
-    /// Regex on the pane's title
+    /// Regex on the title
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The process ended
@@ -292,19 +292,19 @@ pub struct Wait {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// A pane with an idle shell
+    /// A pane
     #[serde(skip_serializing_if = "Option::is_none", alias = "pane")]
     pub target: Option<String>,
     /// One or more lines of shell
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Of a pending or timed-out run: wait for its end; without target and command
+    /// Continue a pending or timed-out run
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Timeout (default 30000); the command continues
+    /// Default 30000; the command continues
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Clear text typed at the prompt; else it is an error
+    /// Clear text typed at the prompt
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clear_line: bool,
     /// How long the pane's program may take to end
@@ -339,16 +339,16 @@ pub struct Send {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub hex: Option<String>,
-    /// An answer (key or label) that the pane's agent offers, with its `question_id` from list
+    /// Key or label of an agent's answer, with question_id of list
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The question to answer; rejected if another one is open
+    /// The question it answers
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question_id: Option<String>,
-    /// Then press Enter, once the text is taken in
+    /// Then press Enter
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub submit: bool,
-    /// Paste the text (bracketed)
+    /// Bracketed paste
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paste: bool,
     /// Even your own pane
@@ -370,10 +370,10 @@ pub struct Create {
     /// Session of a new window, or pane to split
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Name of the session or window
+    /// Of the session or window
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Shell command line (default: a shell), or a program and its arguments
+    /// Shell command line (default: a shell)
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     #[schema(value_type = Option<String>)]
     pub command: Vec<String>,
@@ -383,7 +383,7 @@ pub struct Create {
     /// Variables
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Keep the pane after the command ends
+    /// Keep the pane at its end
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
     /// Start the shell with muxtap's shell integration
@@ -485,7 +485,7 @@ pub enum CreateKind {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kill {
-    /// %3 a pane, @1 or session:window a window, $0 or a name a session
+    /// %3, @1, $0, session, session:window or session:window.pane
     pub target: String,
     /// If the target is ambiguous
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -532,7 +532,7 @@ pub struct Resize {
     pub width: Option<u16>,
     /// Rows
     pub height: Option<u16>,
-    /// Zoom the pane; false: unzoom
+    /// false: unzoom
     pub zoom: Option<bool>,
     /// tiled, even-horizontal, main-vertical …
     pub layout: Option<String>,
@@ -680,18 +680,18 @@ impl From<Respawn> for Change {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// Regex, line by line
+    /// Regex
     pub pattern: String,
     /// Only these; names may contain *
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// Most lines, the last ones (default 50)
+    /// Default 50, the last ones
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lines: Option<usize>,
     /// Lines before and after each
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
-    /// Page: 1 has the matches before those of 0
+    /// 1: matches before those of 0
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<usize>,
     /// As in list
@@ -706,10 +706,10 @@ pub struct Watch {
     /// Only these; names may contain *
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// resume of the last result; default: now
+    /// Of the last result: no gap (default: now)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// Wait this long for events (default 10000, at most 50000)
+    /// Default 10000, at most 50000
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Event types, as of GET /v1/events

@@ -52,9 +52,9 @@ pub struct Workspace {
     pub args: Option<Value>,
     /// The workspaceRevision you saw
     pub expected_revision: Option<u64>,
-    /// Retry with the same key
+    /// For retries
     pub key: Option<String>,
-    /// If offline, read what it last published
+    /// If offline, as last published
     #[serde(default)]
     pub allow_stale: bool,
 }
@@ -93,14 +93,10 @@ pub struct WorkspaceOutput {
 /// The tools of the set.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![
-        tool::<ListDevices, DevicesOutput>(
-            "devices",
-            "List devices (pages and command lines that own tabs) and which are online.",
-            Effect::Reads,
-        ),
+        tool::<ListDevices, DevicesOutput>("devices", "List a person's devices and which are online.", Effect::Reads),
         tool::<Workspace, WorkspaceOutput>(
             "workspace",
-            "Read a device's tabs and panes, or ask it to change them: its person sees that, and may be asked first.",
+            "Read or change a device's tabs and panes; its person may be asked first.",
             Effect::Changes,
         ),
     ]
@@ -171,7 +167,11 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
         ..RpcRequest::default()
     };
     let said = relay.request(&caller(), request).await?;
-    let text = format!("done, revision {}", said.applied_revision.unwrap_or_default());
+    let mut text = format!("done, revision {}", said.applied_revision.unwrap_or_default());
+    if said.result.as_object().is_some_and(|result| !result.is_empty()) {
+        text.push_str(": ");
+        text.push_str(&said.result.to_string());
+    }
     Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: said.applied_revision, result: said.result }))
 }
 

@@ -6,6 +6,7 @@ mod args;
 mod capability;
 mod devices;
 mod elicitation;
+mod form;
 mod log;
 mod output;
 mod prompts;
@@ -48,8 +49,11 @@ use rmcp::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, field::Empty};
 
-use self::elicitation::{Elicitation, ElicitationOutcome};
 pub use self::{accepted::accepted_arguments, there::call_tool};
+use self::{
+    elicitation::{Elicitation, ElicitationOutcome},
+    form::Form,
+};
 use muxtap_api::{Error, ErrorCode, Result, Tier, ToolSet, words};
 use muxtap_base::{plain, spans};
 use muxtap_engine::{Engine, Server};
@@ -320,7 +324,8 @@ fn outcome(called: &Option<Result<CallToolResult>>) -> &'static str {
 fn failed(error: &Error) -> CallToolResult {
     let mut error = error.clone();
     error.message = words::for_models(&error.message);
-    let text = format!("{}: {}{}", error.code.as_str(), error.message, output::output_so_far(&error));
+    let (more, options) = (output::output_so_far(&error), output::options_of(&error));
+    let text = format!("{}: {}{options}{more}", error.code.as_str(), error.message);
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
     result.structured_content = serde_json::to_value(&error).ok();
     result
@@ -359,9 +364,9 @@ impl ServerHandler for Mcp {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::of(&self.offered())))
+        Ok(ListToolsResult::with_all_items(Form::of(&context).tools(tools::of(&self.offered()))))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -409,7 +414,7 @@ impl ServerHandler for Mcp {
             return Ok(CallToolResponse::InputRequired(question));
         }
         self.log_level.log_call(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
-        Ok(called.unwrap_or_else(|error| failed(&error)).into())
+        Ok(Form::of(&context).result(called.unwrap_or_else(|error| failed(&error))).into())
     }
 
     async fn set_level(

@@ -1,16 +1,20 @@
 //! Results of tools that differ from HTTP's responses.
 
-use std::{collections::VecDeque, fmt::Write as _};
+use std::{
+    collections::VecDeque,
+    fmt::{self, Write as _},
+};
 
 use muxtap_api::{
-    AgentInfo, CommandInfo, Error, Gap, HostInfo, PaneInfo, SeenMarks, SessionInfo, SubmitSeen, Verified, WindowInfo,
+    AgentInfo, AgentOption, CommandInfo, Error, Gap, HostInfo, PaneInfo, SeenMarks, SessionInfo, SubmitSeen, Verified,
+    WindowInfo,
 };
 use muxtap_engine::RunReport;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::truncate::PAGE_CHARS;
+use super::{args::ListKind, truncate::PAGE_CHARS};
 
 /// A tool's result: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]
@@ -109,6 +113,19 @@ pub struct ListOutput {
 }
 
 impl ListOutput {
+    /// Returns an empty list.
+    pub(super) fn empty(what: ListKind) -> Self {
+        let mut empty = Self::default();
+        match what {
+            ListKind::Sessions => empty.sessions = Some(Vec::new()),
+            ListKind::Windows => empty.windows = Some(Vec::new()),
+            ListKind::Panes => empty.panes = Some(Vec::new()),
+            ListKind::Agents => empty.agents = Some(Vec::new()),
+            ListKind::Commands => empty.commands = Some(Vec::new()),
+        }
+        empty
+    }
+
     /// Formats one line for each item. `everywhere`: ids begin with the item's host.
     pub fn text(&self, everywhere: bool) -> String {
         let mut text = String::new();
@@ -120,11 +137,11 @@ impl ListOutput {
         for one in self.sessions.iter().flatten() {
             let _ = writeln!(
                 text,
-                "{}{} {}: {} windows, {} attached",
+                "{}{} {}: {}, {} attached",
                 at(&one.host),
                 one.id,
                 one.name,
-                one.windows,
+                counted(one.windows, "window"),
                 one.attached
             );
         }
@@ -132,13 +149,13 @@ impl ListOutput {
             let active = if one.active { " (active)" } else { "" };
             let _ = writeln!(
                 text,
-                "{}{} {}:{} {}, {} panes{active}",
+                "{}{} {}:{} {}, {}{active}",
                 at(&one.host),
                 one.id,
                 one.session,
                 one.index,
                 one.name,
-                one.panes
+                counted(one.panes, "pane")
             );
         }
         for one in self.panes.iter().flatten() {
@@ -148,28 +165,15 @@ impl ListOutput {
                 (true, None) => " (ended)".to_owned(),
             };
             let state = if one.earlier_server { " (ended, on an earlier server)".to_owned() } else { state };
-            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-            let _ = writeln!(text, "{}{} {place} {} in {}{state}", at(&one.host), one.id, one.command, one.path);
+            // A pane that has ended is in no window.
+            let place = match one.session.as_str() {
+                "" => String::new(),
+                session => format!("{session}:{}.{} ", one.window_index, one.index),
+            };
+            let _ = writeln!(text, "{}{} {place}{} in {}{state}", at(&one.host), one.id, one.command, one.path);
         }
         for one in self.agents.iter().flatten() {
-            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-            let _ = writeln!(text, "{} {place} {} {}", one.pane, one.name, one.state.as_str());
-            // Each line has a mark, so none looks like a row of this list.
-            for line in one.question.iter().flat_map(|question| question.lines()) {
-                let _ = writeln!(text, "  | {line}");
-            }
-            for option in &one.options {
-                let mark = if option.selected { '>' } else { ' ' };
-                let detail = option.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-                let _ = writeln!(text, "  {mark} {}: {}{detail}", option.key, option.label);
-            }
-            if let Some(id) = &one.question_id {
-                let _ = writeln!(
-                    text,
-                    "  [send_keys with target: {:?}, question_id: {id:?} and answer]",
-                    one.pane.to_string()
-                );
-            }
+            push_agent(&mut text, one);
         }
         for one in self.commands.iter().flatten() {
             let _ = writeln!(text, "{}", command_line(one));
@@ -184,6 +188,49 @@ impl ListOutput {
         }
         if text.is_empty() { "nothing found".to_owned() } else { text }
     }
+}
+
+/// Formats a count: `1 pane`, `2 panes`.
+fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// Adds an agent: its state, and its question with the answers.
+pub(super) fn push_agent(to: &mut String, one: &AgentInfo) {
+    let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
+    // Writing to a String cannot fail.
+    let _ = writeln!(to, "{} {place} {} {}", one.pane, one.name, one.state.as_str());
+    // Each line has a mark, so none looks like a row of a list.
+    for line in one.question.iter().flat_map(|question| question.lines()) {
+        let _ = writeln!(to, "  | {line}");
+    }
+    push_options(to, &one.options);
+    if let Some(id) = &one.question_id {
+        let _ = writeln!(to, "  [send_keys with target: {:?}, question_id: {id:?} and answer]", one.pane.to_string());
+    }
+}
+
+/// Adds the answers of a question, one a line.
+fn push_options(to: &mut String, options: &[AgentOption]) {
+    for option in options {
+        let mark = if option.selected { '>' } else { ' ' };
+        let detail = option.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        // Writing to a String cannot fail.
+        let _ = writeln!(to, "  {mark} {}: {}{detail}", option.key, option.label);
+    }
+}
+
+/// Formats the answers of the question in an error's details, if it has any.
+pub(super) fn options_of(error: &Error) -> String {
+    let options = error.details.as_ref().and_then(|details| details.get("options"));
+    let options: Vec<AgentOption> = options.and_then(|options| Vec::deserialize(options).ok()).unwrap_or_default();
+    let mut text = String::new();
+    if !options.is_empty() {
+        text.push('\n');
+        push_options(&mut text, &options);
+    }
+    text
 }
 
 /// Formats a command as one line: number, trust, end and line.
@@ -467,7 +514,6 @@ impl SearchOutput {
 
     /// Formats the lines as grep prints them.
     pub fn text(&self) -> String {
-        let counted = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
         let (lines, panes) = (counted(self.matches, "matching line"), counted(self.searched, "pane"));
         let mut text = format!("{lines} in {panes}\n");
         let mut last: Option<(&str, usize)> = None;

@@ -7,18 +7,26 @@ use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Fields whose names need no description.
-pub const SELF_EXPLANATORY: [&str; 5] = ["width", "height", "cwd", "env", "panes"];
+pub const SELF_EXPLANATORY: [&str; 6] = ["width", "height", "cwd", "env", "panes", "device"];
+/// Descriptions that add nothing to the field's name.
+const ADDS_NOTHING: [&str; 3] = ["A pane", "New name", "Page size"];
 
 /// Returns the schema of a tool's arguments: descriptions stay, and null is not a value of an optional
 /// field.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = with_refs_inlined::<T>();
     prune(&mut schema, &PruneOptions { descriptions: true });
-    for (name, field) in schema.pointer_mut("/properties").and_then(Value::as_object_mut).into_iter().flatten() {
-        // A description at the first tool is not repeated at the others.
-        let again = field.get("description").is_some_and(|text| text == "As in list");
-        if let Some(field) = field.as_object_mut().filter(|_| again || SELF_EXPLANATORY.contains(&name.as_str())) {
-            field.remove("description");
+    if let Some(fields) = schema.pointer_mut("/properties").and_then(Value::as_object_mut) {
+        let description =
+            |field: &Value| field.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+        // Every tool takes it; the first one's schema says so.
+        fields.retain(|_, field| description(field) != "As in list");
+        for (name, field) in fields {
+            let needless = ADDS_NOTHING.contains(&description(field).as_str());
+            if let Some(field) = field.as_object_mut().filter(|_| needless || SELF_EXPLANATORY.contains(&name.as_str()))
+            {
+                field.remove("description");
+            }
         }
     }
     object(schema)

@@ -52,16 +52,16 @@ pub struct AgentSessionArguments {
     pub env: BTreeMap<String, String>,
     /// create, send: the prompt
     pub text: Option<String>,
-    /// wait: regexes on its messages' and tools' lines (default: until idle)
+    /// wait: regexes on its lines (default: until idle)
     #[serde(default, deserialize_with = "one_or_many")]
     pub patterns: Vec<String>,
     /// read, wait: cursor (default: last prompt)
     pub since: Option<String>,
-    /// send, wait: timeout (send: 0 only queues)
+    /// send, wait: timeout (0: only queue)
     pub wait_ms: Option<u64>,
     /// Page size
     pub max_chars: Option<usize>,
-    /// answer: its id; a person may be asked
+    /// answer: its id
     pub question: Option<String>,
     /// answer: yes or no
     pub allow: Option<bool>,
@@ -446,6 +446,9 @@ fn finish(
     for question in &output.questions {
         let detail = question.detail.as_deref().unwrap_or_default().replace('\n', "\n    ");
         let _ = write!(text, "\nquestion {}: {}\n    {detail}", question.id, question.title);
+        for option in &question.options {
+            let _ = write!(text, "\n  option {}: {}", option.id, option.name);
+        }
     }
     if let Some(said) = &output.text {
         let _ = write!(text, "\n{said}");

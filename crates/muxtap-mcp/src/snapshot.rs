@@ -13,7 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{CallContext, args::one_or_many, output::ToolOutput, tools::hex_shown, truncate::truncate_start};
+use super::{
+    CallContext,
+    args::one_or_many,
+    output::ToolOutput,
+    tools::hex_shown,
+    truncate::{PAGE_CHARS, truncate_start},
+};
 
 use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 
@@ -254,7 +260,7 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
 
 fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {
     let answer = serde_json::to_value(answer?).map_err(|error| Error::internal(error.to_string()))?;
-    let shown = truncate_start(&answer.to_string(), None, "the result's structure has them");
+    let shown = truncate_start(&answer.to_string(), Some(PAGE_CHARS), "too long to be shown");
     Ok(ToolOutput::new(shown.text, &SnapshotOutput { answer }))
 }
 

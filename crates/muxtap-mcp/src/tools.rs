@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use muxtap_base::plain;
-use muxtap_engine::{Server, SessionPart, Target, check_keys, elsewhere::default_server, unhex};
+use muxtap_engine::{Server, SessionPart, Target, check_keys, elsewhere::default_server, is_absent, unhex};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ use super::{
 use muxtap_api::{
     CaptureRequest, CommandsRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, HostInfo, InputRequest,
     NewSessionRequest, NewWindowRequest, PatchRequest, ReadFormat, ReadRequest, RespawnRequest, Result, RunRequest,
-    SpawnRequest, SplitRequest, Tier, ToolSet, WaitAnswer,
+    SpawnRequest, SplitRequest, Tier, ToolSet, WaitAnswer, words,
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -81,16 +81,16 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             "List tmux sessions, windows, panes, a pane's commands, or coding agents and their questions.",
             Reads,
         ),
-        tool::<args::Capture, CaptureOutput>("capture_pane", "Return a pane's screen, as tmux capture-pane -p.", Reads),
+        tool::<args::Capture, CaptureOutput>("capture_pane", "Return a pane's screen.", Reads),
         tool::<args::Read, ReadOutput>(
             "read_since",
-            "Return what a pane printed since a point, page by page; pass the last result's cursor to continue.",
+            "Return what a pane printed since a cursor, or since its last input.",
             Reads,
         ),
         tool::<args::Wait, WaitAnswer>(
             "wait_for",
-            "Wait until panes print a pattern, rest, show a prompt or end. Returns at once, even if it happened \
-             since the last input. `pending`: call again with its id.",
+            "Wait until panes print a pattern, rest, show a prompt or end; what happened since the last input \
+             counts. `pending`: call again with its id.",
             Reads,
         ),
         tool::<args::Run, RunOutput>(
@@ -110,11 +110,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
         tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
         tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
-        tool::<args::Watch, WatchOutput>(
-            "watch",
-            "Report what happens in panes: output, exits, bells, agents. Pass `resume` of the last result for no gaps.",
-            Reads,
-        ),
+        tool::<args::Watch, WatchOutput>("watch", "Report what happens in panes: output, exits, bells, agents.", Reads),
         tool::<args::Search, SearchOutput>("search", "Find lines in everything that panes printed.", Reads),
     ]
 });
@@ -166,26 +162,46 @@ async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Resul
 
 /// Calls the tool `list`.
 pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOutput> {
-    use args::ListKind::{Agents, Commands, Panes, Sessions, Windows};
+    use args::ListKind::Commands;
     if args.what != Commands && (args.n.is_some() || args.failed || args.grep.is_some() || args.over_ms.is_some()) {
         return Err(Error::invalid("n, failed, grep and over_ms: only with what: commands"));
     }
+    match items(call, &args).await {
+        Ok(output) => {
+            let mut answer = ToolOutput::new(output.text(args.everywhere), &output);
+            if args.everywhere {
+                name_ids_of_items(&mut answer.answer);
+            }
+            Ok(answer)
+        }
+        // A server that does not run has no sessions. A pane whose commands are listed must exist.
+        Err(error) if is_absent(&error) && args.what != Commands => {
+            let none = ListOutput::empty(args.what);
+            Ok(ToolOutput::new(words::for_models(&error.message), &none))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Lists what the arguments of `list` select.
+async fn items(call: &CallContext, args: &args::List) -> Result<ListOutput> {
+    use args::ListKind::{Agents, Commands, Panes, Sessions, Windows};
     let mut output = ListOutput::default();
     let targets = args.target.as_slice();
     match args.what {
         Sessions => {
             let list = |server: Server| async move { server.sessions_within(targets).await };
-            let (sessions, unreachable) = listed(call, &args, "sessions", list).await?;
+            let (sessions, unreachable) = listed(call, args, "sessions", list).await?;
             (output.sessions, output.unreachable) = (Some(sessions), unreachable);
         }
         Windows => {
             let list = |server: Server| async move { server.windows_within(targets).await };
-            let (windows, unreachable) = listed(call, &args, "windows", list).await?;
+            let (windows, unreachable) = listed(call, args, "windows", list).await?;
             (output.windows, output.unreachable) = (Some(windows), unreachable);
         }
         Panes => {
             let list = |server: Server| async move { server.panes_within(targets).await };
-            let (panes, unreachable) = listed(call, &args, "panes", list).await?;
+            let (panes, unreachable) = listed(call, args, "panes", list).await?;
             (output.panes, output.unreachable) = (Some(panes), unreachable);
         }
         Agents if args.everywhere => {
@@ -201,7 +217,7 @@ pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOut
                 return Err(Error::invalid("target: missing; expected the pane whose commands are listed"));
             };
             let n = Some(args.n.unwrap_or(LISTED_COMMANDS));
-            let request = CommandsRequest { n, failed: args.failed, grep: args.grep, over_ms: args.over_ms };
+            let request = CommandsRequest { n, failed: args.failed, grep: args.grep.clone(), over_ms: args.over_ms };
             let answer = call.server(args.server.as_deref())?.list_commands(target, &request).await?;
             (output.commands, output.marks) = (Some(answer.commands), Some(answer.marks));
         }
@@ -210,11 +226,7 @@ pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOut
             output.agents = Some(server.agents_within(targets).await?.agents);
         }
     }
-    let mut answer = ToolOutput::new(output.text(args.everywhere), &output);
-    if args.everywhere {
-        name_ids_of_items(&mut answer.answer);
-    }
-    Ok(answer)
+    Ok(output)
 }
 
 /// Lists by `list`, on all hosts if requested; also returns the hosts that returned nothing.
@@ -765,29 +777,30 @@ impl CallContext {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::form::Form;
 
-    /// The usual sets of an agent that works for a person take 14 KiB of its context; all sets
+    /// The usual sets of an agent that works for a person take 10 KiB of its context; all sets
     /// together are also bounded.
     #[test]
     fn sets_that_are_taken_together_are_small() {
-        let bytes = |sets: &[ToolSet]| serde_json::to_string(&of(sets)).unwrap().len();
+        let bytes = |sets: &[ToolSet]| serde_json::to_string(&Form::Text.tools(of(sets))).unwrap().len();
         let usual = [ToolSet::Native, ToolSet::Devices, ToolSet::Sessions];
-        assert!(bytes(&usual) < 14 << 10, "{} bytes", bytes(&usual));
+        assert!(bytes(&usual) < 10 << 10, "{} bytes", bytes(&usual));
         let all = [&usual[..], &[ToolSet::Snapshot, ToolSet::Record, ToolSet::Capability]].concat();
-        assert!(bytes(&all) < 19_000, "{} bytes", bytes(&all));
+        assert!(bytes(&all) < 14_500, "{} bytes", bytes(&all));
     }
 
     #[test]
     fn the_list_of_tools_is_small_and_whole() {
-        let json = serde_json::to_string(&*TOOLS).unwrap();
-        assert!(json.len() < 12_000, "{} bytes: {json}", json.len());
+        let json = serde_json::to_string(&Form::Text.tools(TOOLS.clone())).unwrap();
+        assert!(json.len() < 8_200, "{} bytes: {json}", json.len());
         for tool in TOOLS.iter().chain(&*SNAPSHOT) {
             let schema = tool.schema_as_json_value();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {
                 let output = field["description"].is_string() || schema::SELF_EXPLANATORY.contains(&name.as_str());
-                // The first tool describes `server`.
-                assert!(output || name == "server" || name == "action", "{} {name}: {field}", tool.name);
+                let named = ["action", "target", "name"].contains(&name.as_str());
+                assert!(output || named, "{} {name}: {field}", tool.name);
                 assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
             }
             let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));

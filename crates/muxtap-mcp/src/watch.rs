@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{CommandInfo, Error, EventKind, Result, SubscribeRequest};
+use muxtap_api::{AgentInfo, CommandInfo, Error, EventKind, Result, SubscribeRequest};
 use muxtap_base::clock::now_ms;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{
     CallContext, args,
-    output::{ToolOutput, WatchOutput},
+    output::{ToolOutput, WatchOutput, push_agent},
     truncate::{MAX_CHARS, truncate_start},
 };
 
@@ -86,7 +86,7 @@ pub(super) async fn watch(call: &CallContext, args: args::Watch) -> Result<ToolO
     output.bound();
     // The time from before the first event: a duplicate is better than a missed event.
     output.resume = format!("{begun}@{}", output.resume);
-    Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default(), is_error: false })
+    Ok(ToolOutput::new(text(&output), &output))
 }
 
 impl WatchOutput {
@@ -131,7 +131,7 @@ fn command(event: &Value) -> Option<CommandInfo> {
 
 fn text(output: &WatchOutput) -> String {
     if output.events.is_empty() {
-        return "nothing happened; call watch again with resume".to_owned();
+        return format!("nothing happened\n[resume {}]", output.resume);
     }
     let mut text = String::new();
     for event in &output.events {
@@ -139,6 +139,9 @@ fn text(output: &WatchOutput) -> String {
         let pane = event.pointer("/pane/id").and_then(Value::as_str).unwrap_or_else(|| word("pane"));
         // Writing to a String cannot fail.
         let _ = match word("type") {
+            "output" if event.get("gap").is_some_and(|gap| !gap.is_null()) => {
+                writeln!(text, "{pane} printed, after output that is missing:\n{}", word("text").trim_end())
+            }
             // Bytes in base64 with the format `raw`.
             "output" if word("text").is_empty() => writeln!(text, "{pane} printed:\n{}", word("data")),
             "output" => writeln!(text, "{pane} printed:\n{}", word("text").trim_end()),
@@ -159,9 +162,35 @@ fn text(output: &WatchOutput) -> String {
                 None => writeln!(text, "{pane} progress: {}", word("state")),
             },
             "notification" => writeln!(text, "{pane} notifies: {} {}", word("title"), word("body")),
-            kind if pane.is_empty() => writeln!(text, "{kind}"),
-            kind => writeln!(text, "{pane}: {kind}"),
+            "pane-opened" => {
+                let of = |name: &str| event.pointer(&format!("/pane/{name}")).and_then(Value::as_str);
+                writeln!(
+                    text,
+                    "{pane}: pane-opened, {} in {}",
+                    of("command").unwrap_or_default(),
+                    of("session").unwrap_or_default()
+                )
+            }
+            "agent" => {
+                if let Some(agent) = event.get("agent").and_then(|agent| AgentInfo::deserialize(agent).ok()) {
+                    push_agent(&mut text, &agent);
+                }
+                Ok(())
+            }
+            kind => writeln!(text, "{pane}{}{kind}{}", if pane.is_empty() { "" } else { ": " }, rest(event)),
         };
     }
+    // Writing to a String cannot fail.
+    let _ = write!(text, "[resume {}]", output.resume);
     text
+}
+
+/// Returns what an event says beside its type, its pane and its place in the stream.
+fn rest(event: &Value) -> String {
+    let mut rest = event.clone();
+    let Some(fields) = rest.as_object_mut() else { return String::new() };
+    for known in ["type", "pane", "cursor", "resume", "at_ms", "time_ms", "seq"] {
+        fields.remove(known);
+    }
+    if fields.is_empty() { String::new() } else { format!(" {rest}") }
 }

@@ -36,6 +36,12 @@ const SIZE: [&str; 2] = ["-x", "-y"];
 /// The beginning of tmux's error for a session's name that is in use.
 const DUPLICATE: &str = "duplicate session: ";
 
+/// Returns the user's home directory, if it is usable as a working directory.
+fn home() -> Option<String> {
+    let home = std::env::home_dir().filter(|home| home.is_absolute())?;
+    home.into_os_string().into_string().ok()
+}
+
 impl Server {
     /// Creates a session. If no tmux server runs, one is started for the caller.
     pub async fn create_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
@@ -91,6 +97,7 @@ impl Server {
     async fn make_new_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
         let command = async {
             let cwd = request.spawn.cwd.as_ref().or(request.spawn.caller_cwd.as_ref()).map(PathBuf::from);
+            let cwd = cwd.or_else(|| home().map(PathBuf::from));
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
             // For a server that is started, the creation of its first session reports this.
             // On another host a further attempt to find one costs a connection.
@@ -196,6 +203,10 @@ impl Server {
         let mut spawn = spawn.clone();
         if self.host.server().spec().is_local() {
             spawn.cwd = spawn.cwd.or(spawn.caller_cwd.take());
+            // Without a directory tmux uses that of its client: of a daemon, `/`.
+            if operation == Operation::NewSession && spawn.cwd.is_none() {
+                spawn.cwd = home();
+            }
         }
         let made = async {
             check_spawn(&spawn)?;

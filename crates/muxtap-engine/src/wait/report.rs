@@ -147,5 +147,6 @@ fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latc
 }
 
 fn ms(duration: std::time::Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
+    // Whole microseconds: further digits are noise.
+    (duration.as_secs_f64() * 1e6).round() / 1000.0
 }
