@@ -339,7 +339,7 @@ pub struct Send {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub hex: Option<String>,
-    /// Key or label of an agent's answer, with question_id of list
+    /// Key or label of an agent's answer, with its question's id
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// The question it answers

@@ -141,7 +141,7 @@ impl ListOutput {
                 at(&one.host),
                 one.id,
                 one.name,
-                counted(one.windows, "window"),
+                counted(&one.windows, "window"),
                 one.attached
             );
         }
@@ -155,7 +155,7 @@ impl ListOutput {
                 one.session,
                 one.index,
                 one.name,
-                counted(one.panes, "pane")
+                counted(&one.panes, "pane")
             );
         }
         for one in self.panes.iter().flatten() {
@@ -191,8 +191,8 @@ impl ListOutput {
 }
 
 /// Formats a count: `1 pane`, `2 panes`.
-fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
-    let plural = if count == N::from(1) { "" } else { "s" };
+fn counted<N: fmt::Display + PartialEq + From<u8>>(count: &N, noun: &str) -> String {
+    let plural = if *count == N::from(1) { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
@@ -514,7 +514,7 @@ impl SearchOutput {
 
     /// Formats the lines as grep prints them.
     pub fn text(&self) -> String {
-        let (lines, panes) = (counted(self.matches, "matching line"), counted(self.searched, "pane"));
+        let (lines, panes) = (counted(&self.matches, "matching line"), counted(&self.searched, "pane"));
         let mut text = format!("{lines} in {panes}\n");
         let mut last: Option<(&str, usize)> = None;
         for MatchingLine { pane, number, line, before, after } in &self.lines {
