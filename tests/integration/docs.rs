@@ -308,8 +308,8 @@ fn promises_and_claims_name_tests_that_exist() {
     assert!(!has_test("fn helper() {}\n", "helper") && has_test("#[test]\nfn one() {}\n", "one"));
 }
 
-/// What each byte of a pane passes is compiled for speed, and so is the last pass over all crates: at "s" or "z" it makes
-/// no vector instructions. Each other crate is compiled for size.
+/// What each byte of a pane passes is compiled for speed, and so is the last pass over all crates: at "s" or "z" it
+/// makes no vector instructions. Each other crate is compiled for size.
 #[test]
 fn the_path_of_a_byte_is_compiled_for_speed() {
     let manifest = read("Cargo.toml");
