@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -49,7 +50,7 @@ def is_program(path):
 
 
 def write_tar(out, prefix, folder):
-    """Writes a folder as .tar.gz, its files below `prefix`."""
+    """Writes a folder as .tar.xz, or as .tgz for npm, its files below `prefix`."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):
@@ -66,8 +67,18 @@ def write_tar(out, prefix, folder):
                 data = path.read_bytes()
                 info.size, info.mode = len(data), 0o755 if is_program(path) else 0o644
                 tar.addfile(info, io.BytesIO(data))
+    if out.suffix == ".xz":
+        out.write_bytes(xz(packed.getvalue(), "x86_64" in prefix))
+        return
     with open(out, "wb") as file, gzip.GzipFile("", "wb", 9, file, 0) as zipped:
         zipped.write(packed.getvalue())
+
+
+def xz(data, is_x86):
+    """Compresses as `xz -9e` does. For x86, calls are made comparable first, as every xz can undo."""
+    filters = [{"id": lzma.FILTER_X86}] if is_x86 else []
+    filters.append({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME})
+    return lzma.compress(data, format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC64, filters=filters)
 
 
 def tracked():

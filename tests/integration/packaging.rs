@@ -72,6 +72,35 @@ fn the_targets_are_the_same_everywhere() {
     }
 }
 
+/// The workflow's actions cannot change without a change here: each is named by a commit, with its version beside it.
+#[test]
+fn actions_are_named_by_a_commit() {
+    let workflow = read(".github/workflows/release.yml");
+    let actions: Vec<&str> = workflow.lines().filter_map(|line| line.split("uses: ").nth(1)).collect();
+    assert!(actions.len() > 5, "{actions:?}");
+    for action in actions {
+        let (name, version) = action.split_once(" # v").unwrap_or_else(|| panic!("{action}: no version"));
+        let commit = name.split('@').nth(1).unwrap_or_default();
+        let is_commit = commit.len() == 40 && commit.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        assert!(is_commit && version.split('.').count() == 3, "{action}: not a commit and its version");
+    }
+}
+
+/// The limits of `packaging/sizes`, which `scripts/package test` applies, are those that docs/packaging.md states.
+#[test]
+fn the_page_states_the_limits_of_sizes() {
+    let (sizes, page) = (read("packaging/sizes"), read("docs/packaging.md"));
+    let mut seen = 0;
+    for line in sizes.lines().filter(|line| !line.starts_with('#')) {
+        let (limit, path) = line.split_once(' ').unwrap();
+        let megabytes = limit.parse::<u64>().unwrap() / 1_000_000;
+        let row = format!("| `{}` | {megabytes} MB |", path.trim_start_matches("../stage/bin/"));
+        assert!(page.contains(&row), "docs/packaging.md has no row `{row}`");
+        seen += 1;
+    }
+    assert!(seen > 2);
+}
+
 /// The page contains packages of npm, whose licenses are shipped: those of `web/package-lock.json`.
 #[test]
 fn the_licenses_of_the_page() {
