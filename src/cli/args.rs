@@ -38,7 +38,7 @@ use super::{
         command_list::Commands,
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
-        daemon::{Config, Serve, Status, Stop, TokenArgs},
+        daemon::{Config, Serve, Status, Stop, TokenArgs, Upgrade},
         demo::Demo,
         doctor::Doctor,
         events::Events,
@@ -128,6 +128,7 @@ pub(super) enum Command {
     Top(Top),
     Open(Open),
     Stop(Stop),
+    Upgrade(Upgrade),
     Config(Config),
     Token(TokenArgs),
     AuditCheck(AuditCheck),
@@ -236,6 +237,7 @@ impl Command {
             Self::Top(args) => args.run(caller).await,
             Self::Open(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
+            Self::Upgrade(args) => args.run(caller).await,
             Self::Config(args) => args.run(caller).await,
             Self::Token(args) => args.run(caller).await,
             Self::AuditCheck(args) => args.run(caller).await,
@@ -342,7 +344,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Agents", &["agents", "agent-session", "approvals", "mcp", "capability"]),
     ("Record and restore", &["record", "snapshot", "layout"]),
     ("Hosts", &["hosts", "workspace", "stdio", "bridge"]),
-    ("Daemon", &["status", "doctor", "stop", "serve", "config", "token", "audit-check"]),
+    ("Daemon", &["status", "doctor", "stop", "upgrade", "serve", "config", "token", "audit-check"]),
     ("Demo and setup", &["demo", "completions", "shell-integration"]),
 ];
 

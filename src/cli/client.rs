@@ -575,7 +575,7 @@ pub(super) fn warn_of_other_version(theirs: Option<&str>) {
     let Some(theirs) = theirs else { return };
     if theirs != ours && !WARNED.replace(true) {
         output::note(&format!(
-            "the daemon is muxtap {theirs}, this is {ours}: run `muxtap stop`, and the next command starts the new one"
+            "the daemon is muxtap {theirs}, this is {ours}: `muxtap upgrade` replaces it, `muxtap stop` stops it"
         ));
     }
 }

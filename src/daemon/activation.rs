@@ -10,12 +10,17 @@ use std::os::unix::net::UnixListener;
 use crate::{api::Result, config::paths::Paths};
 
 /// Connections that may wait for the daemon; the system's own limit is often lower.
-#[cfg(target_os = "linux")]
 const BACKLOG: i32 = 4096;
 
 /// How long the daemon waits until systemd has taken a notification.
 #[cfg(target_os = "linux")]
 const NOTIFY_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Makes this process the one that clients of a listening socket learn from their connection: the last
+/// one that called listen(2) (unix(7), `SO_PEERCRED`).
+pub(super) fn listen_here(listener: &UnixListener) -> std::io::Result<()> {
+    Ok(rustix::net::listen(listener, BACKLOG)?)
+}
 
 /// Takes the socket that systemd passed to this process. `None`: it passed none.
 ///
@@ -33,10 +38,7 @@ pub(super) fn take_socket(paths: &Paths) -> Result<Option<UnixListener>> {
         return Ok(None);
     };
     check(&listener, paths)?;
-    // Clients learn the daemon's process from their connection, and that is the last process that
-    // called listen(2) (unix(7), SO_PEERCRED).
-    let prepared = rustix::net::listen(&listener, BACKLOG).map_err(Into::into);
-    let prepared = prepared.and_then(|()| listener.set_nonblocking(true));
+    let prepared = listen_here(&listener).and_then(|()| listener.set_nonblocking(true));
     prepared.map_err(|error: std::io::Error| refused(paths, &error.to_string()))?;
     Ok(Some(listener))
 }
@@ -82,6 +84,14 @@ fn refused(paths: &Paths, why: &str) -> crate::api::Error {
 pub(super) async fn ready() {
     #[cfg(target_os = "linux")]
     notify(sd_notify::NotifyState::Ready).await;
+}
+
+/// Notifies systemd that another process is the daemon from now on.
+pub(super) async fn replaced_by(pid: u32) {
+    #[cfg(target_os = "linux")]
+    notify(sd_notify::NotifyState::MainPid(pid)).await;
+    #[cfg(not(target_os = "linux"))]
+    let _ = pid;
 }
 
 /// Notifies systemd that the daemon is about to exit.

@@ -28,6 +28,11 @@ pub(super) struct TcpEndpoint {
 }
 
 impl TcpEndpoint {
+    /// Returns another descriptor of its listening socket.
+    pub(super) fn listening(&self) -> io::Result<TcpListener> {
+        self.listener.try_clone()
+    }
+
     /// Converts the endpoint for [`muxtap_net::serve`]. Must be called within a tokio runtime.
     pub(super) fn into_listener(self) -> io::Result<(muxtap_net::Listener, Guard)> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
@@ -41,7 +46,8 @@ impl TcpEndpoint {
 
 /// Binds all addresses of the settings. Error: `INVALID_ARGUMENT` if that would be unsafe,
 /// `CONFLICT` if it fails.
-pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndpoint>> {
+/// `handed`: ports of a daemon from which this one takes over; those that the settings name are taken.
+pub(super) fn bind_all(settings: &Settings, paths: &Paths, handed: &mut Vec<TcpListener>) -> Result<Vec<TcpEndpoint>> {
     if settings.http.is_empty() {
         return Ok(Vec::new());
     }
@@ -55,7 +61,22 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndp
     } else {
         None
     };
-    settings.http.iter().map(|addr| bind(*addr, settings, acceptor.clone())).collect()
+    let mut take = |addr: SocketAddr| {
+        let is_meant = |own: SocketAddr| own == addr || (addr.port() == 0 && own.ip() == addr.ip());
+        let at = handed.iter().position(|port| port.local_addr().is_ok_and(is_meant))?;
+        Some(handed.swap_remove(at))
+    };
+    let open = |addr: &SocketAddr| match take(*addr) {
+        Some(listener) => endpoint(listener, settings, acceptor.clone()),
+        None => bind(*addr, settings, acceptor.clone()),
+    };
+    settings.http.iter().map(open).collect()
+}
+
+/// Continues the port of pages of a daemon from which this one takes over.
+pub(super) fn continue_loopback(listener: TcpListener, settings: &Settings) -> Result<TcpEndpoint> {
+    token::read_or_create(&settings.token_file)?;
+    endpoint(listener, settings, None)
 }
 
 /// Checks whether [`bind_all`] would succeed. Creates no file; takes each port for a moment.
@@ -117,8 +138,11 @@ fn own_loopback(token: &str) -> [u8; 4] {
 }
 
 fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
-    let unable = |error: io::Error| cannot_listen(addr, &error);
-    let listener = TcpListener::bind(addr).map_err(unable)?;
+    endpoint(TcpListener::bind(addr).map_err(|error| cannot_listen(addr, &error))?, settings, acceptor)
+}
+
+fn endpoint(listener: TcpListener, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
+    let unable = |error: io::Error| Error::internal(format!("http: cannot listen: {error}"));
     listener.set_nonblocking(true).map_err(unable)?;
     let addr = listener.local_addr().map_err(unable)?;
     let guard = Guard {

@@ -4,6 +4,7 @@ mod activation;
 mod endpoints;
 pub(crate) mod log;
 pub mod start;
+pub mod upgrade;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,9 +24,14 @@ use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::endpoints::TcpEndpoint;
+pub use self::upgrade::Begin;
+use self::{
+    endpoints::TcpEndpoint,
+    start::{Claim, ClaimGuard},
+    upgrade::{Doors, Predecessor},
+};
 use crate::{
-    api::{Error, ErrorCode, Result},
+    api::{Error, ErrorCode, Result, UpgradeAnswer},
     config::{
         HostSettings, Settings,
         paths::{self, Paths},
@@ -33,31 +39,162 @@ use crate::{
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
-/// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).
-pub fn serve(settings: &Settings, background: bool) -> Result<()> {
-    let paths = Paths::from_env()?;
+/// a command started it and waits for `ready` on its stdout ([`start::report_ready`]). `begin`:
+/// whether it takes over from another daemon.
+pub fn serve(settings: &Settings, background: bool, begin: Begin) -> Result<()> {
+    let (paths, program) = (Paths::from_env()?, upgrade::own_program());
     descriptors::prepare();
-    let claim = start::claim(&paths, background)?;
-    // Dropped last, outside of the runtime.
-    let _traces = log::to_stderr(&settings.log_level, settings.log_format, settings.otlp.as_deref())?;
-    metrics::install();
-    keep_freed_memory();
-    let endpoints = endpoints::bind_all(settings, &paths)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        // The C library keeps the memory that each thread has freed. The jobs of these threads are
-        // short.
-        .max_blocking_threads(4)
-        .build()
-        .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
-    let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
-    let result =
-        runtime.block_on(run(settings, &paths, claim.listener, endpoints, writers.handle().clone(), background));
-    // A task that hangs in the kernel must not keep the daemon alive.
-    writers.shutdown_timeout(http::CLOSE_LIMIT);
-    runtime.shutdown_timeout(STOP_LIMIT);
-    drop(claim.guard);
-    result
+    let daemon = Daemon { settings, paths: &paths, program: &program, background };
+    let Some(predecessor) = begin.connect(&paths)? else {
+        let claim = start::claim(&paths, background)?;
+        let runtimes = daemon.prepare()?;
+        let ports = endpoints::bind_all(settings, &paths, &mut Vec::new())?;
+        let ports = ports.into_iter().map(|endpoint| (false, endpoint)).collect();
+        let writers = runtimes.writers();
+        return runtimes.run(daemon.run_alone(claim, ports, writers));
+    };
+    let copy = predecessor.try_clone();
+    let runtimes = daemon.prepare().inspect_err(|error| {
+        if let Ok(copy) = copy {
+            upgrade::refuse(copy, error);
+        }
+    })?;
+    let writers = runtimes.writers();
+    runtimes.run(daemon.take_over(predecessor, writers))
+}
+
+/// What a daemon is started with.
+struct Daemon<'a> {
+    settings: &'a Settings,
+    paths: &'a Paths,
+    /// This process's program, where it was when the process began.
+    program: &'a std::path::Path,
+    background: bool,
+}
+
+/// The runtime of the engine, and the threads that write event streams.
+struct Runtimes {
+    /// Dropped outside of the runtimes.
+    traces: log::Traces,
+    engine: tokio::runtime::Runtime,
+    writers: tokio::runtime::Runtime,
+}
+
+impl Runtimes {
+    fn writers(&self) -> tokio::runtime::Handle {
+        self.writers.handle().clone()
+    }
+
+    fn run(self, daemon: impl Future<Output = Result<()>>) -> Result<()> {
+        let Self { traces: _traces, engine, writers } = self;
+        let result = engine.block_on(daemon);
+        // A task that hangs in the kernel must not keep the daemon alive.
+        writers.shutdown_timeout(http::CLOSE_LIMIT);
+        engine.shutdown_timeout(STOP_LIMIT);
+        result
+    }
+}
+
+impl Daemon<'_> {
+    fn prepare(&self) -> Result<Runtimes> {
+        let traces =
+            log::to_stderr(&self.settings.log_level, self.settings.log_format, self.settings.otlp.as_deref())?;
+        metrics::install();
+        keep_freed_memory();
+        let engine = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // The C library keeps the memory that each thread has freed. The jobs of these threads are
+            // short.
+            .max_blocking_threads(4)
+            .build()
+            .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
+        let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
+        Ok(Runtimes { traces, engine, writers })
+    }
+
+    async fn run_alone(
+        &self,
+        claim: Claim,
+        ports: Vec<(bool, TcpEndpoint)>,
+        writers: tokio::runtime::Handle,
+    ) -> Result<()> {
+        let engine = Engine::new(options(self.settings, self.paths, None)?);
+        let doors = OpenDoors::new(claim, ports).map_err(|error| self.cannot_serve(&error))?;
+        self.run(engine, doors, writers).await
+    }
+
+    /// Takes over from the daemon at the other end of a socket. Error: that one continues, with the
+    /// reason.
+    async fn take_over(
+        &self,
+        predecessor: std::os::unix::net::UnixStream,
+        writers: tokio::runtime::Handle,
+    ) -> Result<()> {
+        let (successor, received) = upgrade::receive(predecessor, self.paths, self.background).await?;
+        let prepared = self.prepare_doors(received);
+        let (options, doors) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                successor.leave(&error).await;
+                return Err(error);
+            }
+        };
+        let engine = successor.take_over(options, || doors.guard.reclaim(&doors.doors.local)).await?;
+        self.run(engine, doors, writers).await
+    }
+
+    fn prepare_doors(&self, received: upgrade::Received) -> Result<(Options, OpenDoors)> {
+        let (pages, mut others): (Vec<_>, Vec<_>) = received.ports.into_iter().partition(|(is_page, _)| *is_page);
+        let mut handed = others.drain(..).map(|(_, port)| port).collect();
+        let configured = endpoints::bind_all(self.settings, self.paths, &mut handed)?;
+        let pages = pages.into_iter().map(|(_, port)| endpoints::continue_loopback(port, self.settings));
+        let pages = pages.collect::<Result<Vec<_>>>()?;
+        let configured = configured.into_iter().map(|endpoint| (false, endpoint));
+        let ports = configured.chain(pages.into_iter().map(|endpoint| (true, endpoint))).collect();
+        let options = options(self.settings, self.paths, received.audit)?;
+        let doors = OpenDoors::new(received.claim, ports).map_err(|error| self.cannot_serve(&error))?;
+        Ok((options, doors))
+    }
+
+    fn cannot_serve(&self, error: &std::io::Error) -> Error {
+        Error::internal(format!("cannot serve on {}: {error}", self.paths.socket.display()))
+    }
+}
+
+/// The listening sockets of a daemon, ready to accept, and its lock.
+struct OpenDoors {
+    guard: ClaimGuard,
+    /// Copies, to be handed over.
+    doors: Doors,
+    local: tokio::net::UnixListener,
+    ports: Vec<Port>,
+}
+
+/// A port that is ready to accept.
+struct Port {
+    is_page: bool,
+    url: String,
+    listener: net::Listener,
+    guard: http::Guard,
+}
+
+impl OpenDoors {
+    fn new(claim: Claim, endpoints: Vec<(bool, TcpEndpoint)>) -> std::io::Result<Self> {
+        let mut doors = Doors { local: claim.listener.try_clone()?, ports: Vec::new() };
+        let local = tokio::net::UnixListener::from_std(claim.listener)?;
+        let ports = endpoints.into_iter().map(|(is_page, endpoint)| doors.open(is_page, endpoint));
+        let ports = ports.collect::<std::io::Result<_>>()?;
+        Ok(Self { guard: claim.guard, doors, local, ports })
+    }
+}
+
+impl Doors {
+    fn open(&mut self, is_page: bool, endpoint: TcpEndpoint) -> std::io::Result<Port> {
+        self.ports.push((is_page, endpoint.listening()?));
+        let url = endpoint.url.clone();
+        let (listener, guard) = endpoint.into_listener()?;
+        Ok(Port { is_page, url, listener, guard })
+    }
 }
 
 /// Creates the threads that write event streams; they sleep while no stream is open.
@@ -123,9 +260,9 @@ fn pages(settings: &Settings, paths: &Paths, engine: &Engine) -> muxtap_page::Pa
     muxtap_page::Pages::new(paths.page_sessions_file(), &settings.page_folders, own_socket_dir())
 }
 
-/// Returns the engine that the settings describe.
-fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
-    Ok(Engine::new(Options {
+/// Returns the engine's options. `handed`: the file of the audit log, from another daemon.
+fn options(settings: &Settings, paths: &Paths, handed: Option<std::fs::File>) -> Result<Options> {
+    Ok(Options {
         transports: transports(settings)?.into_iter().map(Arc::new).collect(),
         program: Program {
             tmux: settings.tmux.clone(),
@@ -140,11 +277,11 @@ fn engine(settings: &Settings, paths: &Paths) -> Result<Engine> {
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,
         allowed: settings.allowed,
-        audit: audit(settings)?,
+        audit: continued_audit(settings, handed)?,
         agents: Arc::new(agents(settings)?),
         shell_integration: settings.shell_integration,
         shell_folder: Some(paths.shell_dir()),
-    }))
+    })
 }
 
 /// Listens for the signals that end the daemon.
@@ -156,101 +293,138 @@ fn signals() -> Result<[Signal; 3]> {
     Ok([terminate, interrupt, hangup])
 }
 
-async fn run(
-    settings: &Settings,
-    paths: &Paths,
-    listener: std::os::unix::net::UnixListener,
-    endpoints: Vec<TcpEndpoint>,
-    writers: tokio::runtime::Handle,
-    background: bool,
-) -> Result<()> {
-    let unable =
-        |error: std::io::Error| Error::internal(format!("cannot serve on {}: {error}", paths.socket.display()));
-    let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
-    let engine = engine(settings, paths)?;
-    let rooms = Arc::new(rooms(settings, paths));
-    let pages = pages(settings, paths, &engine);
-    let mut wanted_ports = pages.open_requests();
-    let about = http::DaemonInfo {
-        socket: paths.socket.display().to_string(),
-        http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
-        log: log::is_stderr(&paths.log).then(|| paths.log.display().to_string()),
-        problem: Some(log::problem),
-        config: settings.answer(),
-        files: settings.files().to_vec(),
-        rooms: rooms.clone(),
-        agents: surroundings(settings),
-        page: pages.clone(),
-    };
-    let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
-    let router = http::daemon_router(app.clone());
-    let [mut terminate, mut interrupt, mut hangup] = signals()?;
-    let stop = CancellationToken::new();
-    let mut served = tokio::task::JoinSet::new();
-    let open = net::OpenConnections::default();
-    // A daemon that was started on purpose, or that must be reachable on a port, stays.
-    let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
-    let serve_endpoint = |served: &mut tokio::task::JoinSet<()>, mut endpoint: TcpEndpoint| {
-        tracing::info!("listening on {}", endpoint.url);
-        endpoint.guard.sessions = Some(rooms.devices.sessions.clone());
-        endpoint.guard.pages = Some(pages.sessions.clone());
-        let (listener, guard) = endpoint.into_listener().map_err(unable)?;
-        served.spawn(net::serve(
-            listener,
-            http::with_guard(router.clone(), guard),
-            net::Limits::TCP,
-            writers.clone(),
-            open.clone(),
-            stop.clone(),
-        ));
-        Ok::<_, Error>(())
-    };
-    for endpoint in endpoints {
-        serve_endpoint(&mut served, endpoint)?;
-    }
-    let (listener, local) = (net::Listener::Unix(listener), router.clone());
-    served.spawn(net::serve(listener, local, net::Limits::LOCAL, writers.clone(), open.clone(), stop.clone()));
-    tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
-    if background {
-        start::report_ready(log::problem().as_deref());
-    } else {
-        activation::ready().await;
-    }
-    let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
-    // A page needs a port if none was configured.
-    let ports = async {
-        while let Some(answer) = wanted_ports.recv().await {
-            let opened = endpoints::bind_loopback(settings).and_then(|endpoint| {
-                let url = endpoint.url.clone();
-                serve_endpoint(&mut served, endpoint).map(|()| url)
-            });
-            let _ = answer.send(opened);
+impl Daemon<'_> {
+    async fn run(&self, engine: Engine, open_doors: OpenDoors, writers: tokio::runtime::Handle) -> Result<()> {
+        let Self { settings, paths, program, background } = *self;
+        let OpenDoors { guard, mut doors, local, ports } = open_doors;
+        let rooms = Arc::new(rooms(settings, paths));
+        let pages = pages(settings, paths, &engine);
+        let mut wanted_ports = pages.open_requests();
+        let about = http::DaemonInfo {
+            socket: paths.socket.display().to_string(),
+            http: ports.iter().map(|port| port.url.clone()).collect(),
+            log: log::is_stderr(&paths.log).then(|| paths.log.display().to_string()),
+            problem: Some(log::problem),
+            config: settings.answer(),
+            files: settings.files().to_vec(),
+            rooms: rooms.clone(),
+            agents: surroundings(settings),
+            page: pages.clone(),
+        };
+        let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
+        let router = http::daemon_router(app.clone());
+        let [mut terminate, mut interrupt, mut hangup] = signals()?;
+        let stop = CancellationToken::new();
+        let mut served = tokio::task::JoinSet::new();
+        let open = net::OpenConnections::default();
+        // A daemon that was started on purpose, or that must be reachable on a port, stays.
+        let idle_end = settings.idle_end.filter(|_| background && ports.iter().all(|port| port.is_page));
+        let serve_port = |served: &mut tokio::task::JoinSet<()>, mut port: Port| {
+            tracing::info!("listening on {}", port.url);
+            port.guard.sessions = Some(rooms.devices.sessions.clone());
+            port.guard.pages = Some(pages.sessions.clone());
+            served.spawn(net::serve(
+                port.listener,
+                http::with_guard(router.clone(), port.guard),
+                net::Limits::TCP,
+                writers.clone(),
+                open.clone(),
+                stop.clone(),
+            ));
+        };
+        ports.into_iter().for_each(|port| serve_port(&mut served, port));
+        let (local, router) = (net::Listener::Unix(local), router.clone());
+        served.spawn(net::serve(local, router, net::Limits::LOCAL, writers.clone(), open.clone(), stop.clone()));
+        tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
+        if background {
+            start::report_ready(log::problem().as_deref());
+        } else {
+            activation::ready().await;
         }
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = app.stop_asked() => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = hangup.recv(), if !background => {}
-        () = idle(is_idle, &open, idle_end) => tracing::info!("exiting: idle"),
-        () = ports => {}
-        () = activation::keep_watchdog(), if !background => {}
+        let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
+        let mut watchdog = std::pin::pin!(activation::keep_watchdog());
+        let mut idle = std::pin::pin!(idle(is_idle, &open, idle_end));
+        let predecessor = Predecessor { engine: &engine, app: &app, rooms: &rooms, open: &open, program, background };
+        let Some(mut replacements) = app.replacing().take_asked() else {
+            return Err(Error::internal("the daemon is served twice"));
+        };
+        let left = loop {
+            tokio::select! {
+                () = app.stop_asked() => break None,
+                _ = terminate.recv() => break None,
+                _ = interrupt.recv() => break None,
+                _ = hangup.recv(), if !background => break None,
+                () = &mut idle => {
+                    tracing::info!("exiting: idle");
+                    break None;
+                }
+                // A page needs a port if none was configured.
+                Some(answer) = wanted_ports.recv() => {
+                    let opened = endpoints::bind_loopback(settings).and_then(|endpoint| {
+                        let port = doors.open(true, endpoint).map_err(|error| self.cannot_serve(&error))?;
+                        let url = port.url.clone();
+                        serve_port(&mut served, port);
+                        Ok(url)
+                    });
+                    let _ = answer.send(opened);
+                }
+                Some(http::Replacement { by, force, answer }) = replacements.recv() => {
+                    // From here on only the outcome counts: a handover is never left half done.
+                    let handed_over = predecessor.hand_over(by, force, &doors, &guard);
+                    let handed_over = tokio::select! {
+                        handed_over = handed_over => handed_over,
+                        () = &mut watchdog, if !background => continue,
+                    };
+                    match handed_over {
+                        Ok(left) => break Some((left, answer)),
+                        Err(error) => drop(answer.send(Err(error))),
+                    }
+                }
+                () = &mut watchdog, if !background => {}
+            }
+        };
+        if let Some((left, answer)) = left {
+            app.replacing().note_places();
+            left.requests.pass_on();
+            // Both before this engine ends: its requests are those of the next daemon from now on.
+            open.leave_listeners();
+            guard.leave();
+            drop(doors);
+            // The caller may have gone.
+            let _ = answer.send(Ok(UpgradeAnswer { pid: left.pid }));
+            left.engine.leave().await;
+        } else {
+            if !background {
+                activation::stopping().await;
+            }
+            tracing::info!("stopping");
+            rooms.sessions.stop().await;
+            pages.end().await;
+            // Open waits and streams end with the engine; then their connections do.
+            if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
+                tracing::warn!("timeout while detaching from tmux");
+            }
+            stop.cancel();
+            let served = async { while served.join_next().await.is_some() {} };
+            tokio::join!(app.streams().ended(), served);
+            drop(guard);
+            return Ok(());
+        }
+        rooms.sessions.stop().await;
+        pages.end().await;
+        stop.cancel();
+        let relayed = async {
+            let served = async { while served.join_next().await.is_some() {} };
+            tokio::join!(app.streams().ended(), served);
+        };
+        tokio::select! {
+            () = relayed => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv(), if !background => {}
+        }
+        Ok(())
     }
-    if !background {
-        activation::stopping().await;
-    }
-    tracing::info!("stopping");
-    rooms.sessions.stop().await;
-    pages.end().await;
-    // Open waits and streams end with the engine; then their connections do.
-    if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
-        tracing::warn!("timeout while detaching from tmux");
-    }
-    stop.cancel();
-    let served = async { while served.join_next().await.is_some() {} };
-    tokio::join!(app.streams().ended(), served);
-    Ok(())
 }
 
 /// Resolves when nothing is followed and no connection was open for this long. `None`: never.
@@ -306,8 +480,13 @@ fn agent_sessions(settings: &Settings, approvals: &Approvals) -> muxtap_sessions
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be
 /// missing. A foreign file in its place is an error, so another user cannot turn off the recording.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
+    continued_audit(settings, None)
+}
+
+/// `handed`: the log's file, from a daemon that writes it until this one takes over.
+fn continued_audit(settings: &Settings, handed: Option<std::fs::File>) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
-    match Audit::open(path, settings.audit_bytes) {
+    match Audit::continued(path, settings.audit_bytes, handed) {
         Ok(audit) => Ok(Some(Arc::new(audit))),
         Err(error) if settings.audit_is_chosen() || error.code == ErrorCode::Unauthorized => Err(error),
         Err(error) => {

@@ -18,7 +18,7 @@ use std::{
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::{
-        fd::AsFd as _,
+        fd::{AsFd as _, BorrowedFd},
         unix::{
             fs::{FileTypeExt as _, MetadataExt as _},
             net::{UnixListener, UnixStream},
@@ -505,10 +505,49 @@ pub struct ClaimGuard {
     /// meantime must not be removed. `None`: the socket is systemd's.
     identity: Option<(u64, u64)>,
     lock: File,
+    started_by: StartedBy,
+    /// Whether this process has the right; another one may have it still, or by now.
+    holds: AtomicBool,
+}
+
+impl ClaimGuard {
+    /// Returns the socket's device and inode; `None`: the socket is systemd's.
+    pub(super) fn identity(&self) -> Option<(u64, u64)> {
+        self.identity
+    }
+
+    /// Returns the lock file.
+    pub(super) fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// Makes this process the daemon, from which connections are, and which the lock file names. The
+    /// file names no process in between, so a command never finds one that does not listen.
+    pub(super) fn reclaim(&self, listener: &UnixListener) {
+        self.holds.store(true, Ordering::Relaxed);
+        let _ = self.lock.set_len(0);
+        if let Err(error) = activation::listen_here(listener) {
+            tracing::warn!("cannot listen on {}: {error}", self.socket.display());
+        }
+        let record = LockRecord { pid: std::process::id(), started_by: self.started_by };
+        let written =
+            (&self.lock).seek(SeekFrom::Start(0)).and_then(|_| (&self.lock).write_all(record.text().as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!("cannot write the lock file: {error}");
+        }
+    }
+
+    /// Leaves the right to the process that has taken over.
+    pub(super) fn leave(self) {
+        self.holds.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Drop for ClaimGuard {
     fn drop(&mut self) {
+        if !self.holds.load(Ordering::Relaxed) {
+            return;
+        }
         if self.identity.is_some() && identity(&self.socket) == self.identity {
             let _ = fs::remove_file(&self.socket);
         }
@@ -557,7 +596,30 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
     let _ = lock.write_all(LockRecord { pid: std::process::id(), started_by }.text().as_bytes());
     let identity = if is_passed { None } else { identity(&paths.socket) };
-    let guard = ClaimGuard { identity, socket: paths.socket.clone(), lock };
+    let socket = paths.socket.clone();
+    let guard = ClaimGuard { identity, socket, lock, started_by, holds: AtomicBool::new(true) };
+    Ok(Claim { listener, guard })
+}
+
+/// Returns the right that another daemon hands over. This process has it from
+/// [`ClaimGuard::reclaim`] on. Error: `CONFLICT` if the files are not those of this daemon.
+pub(super) fn continued_claim(
+    paths: &Paths,
+    listener: UnixListener,
+    lock: File,
+    identity: Option<(u64, u64)>,
+    background: bool,
+) -> Result<Claim> {
+    let path = paths.lock_file();
+    let own = fs::metadata(&path).map_err(|error| cannot("find", &path, &error))?;
+    let is_own = lock.metadata().is_ok_and(|lock| (lock.dev(), lock.ino()) == (own.dev(), own.ino()));
+    if !is_own {
+        let message = format!("the running daemon is not that of {}: its lock file is another one", path.display());
+        return Err(Error::new(ErrorCode::Conflict, message));
+    }
+    listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
+    let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
+    let guard = ClaimGuard { identity, socket: paths.socket.clone(), lock, started_by, holds: AtomicBool::new(false) };
     Ok(Claim { listener, guard })
 }
 

@@ -102,6 +102,7 @@ mod two_programs;
 mod unheld;
 mod unnoticed;
 mod unresponsive;
+mod upgrade;
 mod wait_begin;
 mod waits;
 mod watch;

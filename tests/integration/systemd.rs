@@ -83,6 +83,10 @@ impl Service {
         self.0.as_ref().unwrap().id()
     }
 
+    fn ended(mut self) -> Option<i32> {
+        self.0.take().unwrap().wait().unwrap().code()
+    }
+
     fn end(mut self) -> (Option<i32>, String) {
         let ended = self.0.take().unwrap().wait_with_output().unwrap();
         (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
@@ -129,6 +133,28 @@ fn a_passed_socket_is_served_and_left_to_systemd() {
     assert!(world.muxtap(&["stop"]).stderr.contains("no daemon is running"));
     manager.listener.set_nonblocking(true).unwrap();
     assert!(manager.listener.accept().is_err(), "a command has connected");
+}
+
+#[test]
+fn a_service_that_is_reloaded_has_another_main_process() {
+    let world = World::with_server();
+    let manager = Manager::listen(&world, 0o600);
+    let service = manager.start(&world);
+    manager.hears("READY=1");
+    // What `ExecReload=` runs.
+    let pid = world.json(&["upgrade"])["pid"].as_u64().unwrap();
+    manager.hears(&format!("MAINPID={pid}"));
+    // The next daemon has its stderr, too.
+    assert_eq!(service.ended(), Some(0));
+    manager.hears("WATCHDOG=1");
+    manager.hears("WATCHDOG=1");
+    assert_eq!(world.daemon_pid().map(u64::from), Some(pid));
+    // A daemon outside of the service would be ended with it, or run beside the next one.
+    let refused = world.muxtap(&["serve", "--replace"]);
+    assert!(refused.status == 1 && refused.stderr.contains("systemctl --user reload"), "{refused:?}");
+    world.ok(&["stop"]);
+    manager.hears("STOPPING=1");
+    assert!(world.daemon_socket().exists(), "the socket is systemd's");
 }
 
 #[test]

@@ -369,6 +369,26 @@ pub struct DoneAnswer {
     pub ok: bool,
 }
 
+/// `POST /v1/upgrade`: lets another daemon take over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpgradeRequest {
+    /// The program to start, by its absolute path. Default: the path of the daemon's own program, where
+    /// a new version may be by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// End what cannot be handed over: recordings, agent sessions, and requests that stay open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+/// The response to `POST /v1/upgrade`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpgradeAnswer {
+    /// The process id of the daemon that has taken over.
+    pub pid: u32,
+}
+
 /// The response to `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StatusAnswer {

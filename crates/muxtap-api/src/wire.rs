@@ -22,3 +22,10 @@ pub const KEYS: &str = "keys";
 pub const PEER_PROTOCOL: &str = "muxtap-peer-1";
 /// In `Upgrade`: MCP as over stdin and stdout, for `muxtap mcp`.
 pub const MCP_PROTOCOL: &str = "muxtap-mcp-stdio";
+/// In `Upgrade`: the conversation by which a daemon takes over, for `muxtap serve --replace`.
+pub const REPLACE_PROTOCOL: &str = "muxtap-replace-1";
+/// The header in which `muxtap serve --replace` says that what cannot be handed over may end.
+pub const FORCE: &str = "muxtap-force";
+/// The header of a request that a daemon sends for one of its callers to the daemon that has taken over.
+/// When that one is replaced, too, the response says so by this header or comment and ends.
+pub const RELAY: &str = "muxtap-relay";

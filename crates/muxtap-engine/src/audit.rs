@@ -13,8 +13,9 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::{Duration, Instant},
 };
 
@@ -219,13 +220,24 @@ pub struct Audit {
 pub struct LineLog {
     queue: Option<mpsc::SyncSender<Vec<u8>>>,
     written: Mutex<mpsc::Receiver<()>>,
+    current: Current,
 }
+
+/// The file that is written now, for a daemon that takes over. `None`: it is closed.
+type Current = Arc<Mutex<Option<File>>>;
 
 impl Audit {
     /// Opens the log and its key, or creates them. Errors: `CONFLICT` if one of the files is
     /// accessible to others or cannot be written; `UNAUTHORIZED` if one is another user's.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
-        let log = LineLog::open(path, most)?;
+        Self::continued(path, most, None)
+    }
+
+    /// Opens the log and its key as [`Self::open`] does. `handed`: the file that another daemon writes,
+    /// from which this one takes over ([`Self::file`]).
+    #[doc(hidden)]
+    pub fn continued(path: &Path, most: u64, handed: Option<File>) -> Result<Self> {
+        let log = LineLog::continued(path, most, handed)?;
         // The log's lock is held by now, so no two processes create a key.
         Ok(Self { key: AuditKey::of_or_new(path)?, log, refusals: Refusals::default() })
     }
@@ -233,6 +245,20 @@ impl Audit {
     /// Returns the key of the log's hashes.
     pub fn key(&self) -> &AuditKey {
         &self.key
+    }
+
+    /// Returns the file that is written now, with its lock.
+    #[doc(hidden)]
+    pub fn file(&self) -> Option<File> {
+        lock(&self.log.current).as_ref().and_then(|file| file.try_clone().ok())
+    }
+
+    /// Writes the queued lines, and then no more: another daemon writes the log from now on.
+    pub(crate) fn close(&self) {
+        if let Some(queue) = &self.log.queue {
+            // A full queue is written soon, and this thread has nothing else to do by now.
+            let _ = queue.send(CLOSE.to_vec());
+        }
     }
 
     /// Adds an entry. Beyond a limit, refused actions are counted instead of recorded.
@@ -249,6 +275,13 @@ impl Audit {
             omitted,
         });
     }
+}
+
+/// The line after which the thread that writes ends.
+const CLOSE: &[u8] = b"";
+
+fn lock(current: &Current) -> MutexGuard<'_, Option<File>> {
+    current.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a text cut to at most this many bytes, at the end of a character.
@@ -268,7 +301,13 @@ impl LineLog {
     /// accessible to others or cannot be written; `UNAUTHORIZED` if it or a rotated file is another
     /// user's.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
-        let file = LogFile::check_rotated(path).and_then(|()| LogFile::open(path, most)).map_err(|error| {
+        Self::continued(path, most, None)
+    }
+
+    fn continued(path: &Path, most: u64, handed: Option<File>) -> Result<Self> {
+        let current = Current::default();
+        let opened = LogFile::check_rotated(path).and_then(|()| LogFile::open(path, most, handed, current.clone()));
+        let file = opened.map_err(|error| {
             let code =
                 if matches!(error, FileError::Foreign(_)) { ErrorCode::Unauthorized } else { ErrorCode::Conflict };
             Error::new(code, format!("cannot write the audit log {}: {error}", path.display()))
@@ -278,11 +317,13 @@ impl LineLog {
         std::thread::Builder::new()
             .name("audit".into())
             .spawn(move || {
+                let current = file.current.clone();
                 write_all(file, &lines);
+                *lock(&current) = None;
                 drop(tell);
             })
             .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
-        Ok(Self { queue: Some(queue), written: Mutex::new(written) })
+        Ok(Self { queue: Some(queue), written: Mutex::new(written), current })
     }
 
     /// Adds a line without waiting. If the queue is full, the line is lost and counted.
@@ -307,12 +348,12 @@ impl Drop for LineLog {
 /// cost a write and a wake-up for each.
 fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
     let (mut failing, mut next) = (false, None);
-    while let Some(first) = next.take().or_else(|| lines.recv().ok()) {
+    while let Some(first) = next.take().or_else(|| lines.recv().ok()).filter(|line| line != CLOSE) {
         let (mut length, mut batch) = (first.len(), vec![first]);
         while length < BATCH_BYTES
             && let Ok(line) = lines.try_recv()
         {
-            if !file.has_room(length + line.len()) {
+            if line == CLOSE || !file.has_room(length + line.len()) {
                 next = Some(line);
                 break;
             }
@@ -346,10 +387,11 @@ struct LogFile {
     file: File,
     length: u64,
     most: u64,
+    current: Current,
 }
 
 impl LogFile {
-    fn open(path: &Path, most: u64) -> Result<Self, FileError> {
+    fn open(path: &Path, most: u64, handed: Option<File>, current: Current) -> Result<Self, FileError> {
         if let Some(dir) = path.parent() {
             files::make_private_folder(dir)?;
         }
@@ -360,10 +402,16 @@ impl LogFile {
             FileError::Io(error) => FileError::Io(error),
         })?;
         let found = file.metadata().map_err(FileError::Io)?;
+        let is_same = |handed: &File| {
+            handed.metadata().is_ok_and(|handed| (handed.dev(), handed.ino()) == (found.dev(), found.ino()))
+        };
+        // The lock belongs to the open file, which both processes have.
+        let file = handed.filter(is_same).unwrap_or(file);
         // Two processes that rotate one file would destroy each other's lines.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| FileError::Open("another muxtap writes to it: set audit_file to another path".into()))?;
-        Ok(Self { path: path.to_owned(), length: found.len(), file, most })
+        *lock(&current) = file.try_clone().ok();
+        Ok(Self { path: path.to_owned(), length: found.len(), file, most, current })
     }
 
     /// Checks that no other user's file takes the place of a rotated one.
@@ -416,7 +464,7 @@ impl LogFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        *self = Self::open(&self.path, self.most)?;
+        *self = Self::open(&self.path, self.most, None, self.current.clone())?;
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::{Engine, Host, Options, PaneState, Past, events::Trails, host::Reports};
 
-pub use exchange::take_over;
+pub use exchange::{Belongings, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
 pub const STATE_VERSION: u32 = 1;
@@ -105,6 +105,9 @@ impl PausedEngine {
         }
         // First: from here on this engine must not send tmux anything.
         self.engine.shared.cancel.cancel();
+        if let Some(audit) = &self.engine.shared.options.audit {
+            audit.close();
+        }
         self.engine.stop().await;
     }
 }
@@ -145,6 +148,12 @@ impl Engine {
     #[doc(hidden)]
     pub fn store(&self) -> Result<Vec<u8>> {
         self.store_with(&[])
+    }
+
+    /// Returns the file of the audit log that is written now, with its lock.
+    #[doc(hidden)]
+    pub fn audit_file(&self) -> Option<std::fs::File> {
+        self.shared.options.audit.as_ref()?.file()
     }
 
     /// Stops reading from all control clients, and sending to them. Nothing that panes print meanwhile

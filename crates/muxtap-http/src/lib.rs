@@ -31,6 +31,8 @@ mod parameters;
 #[cfg(feature = "daemon")]
 mod peer;
 mod recordings;
+#[cfg(feature = "daemon")]
+mod replace;
 mod routes;
 mod server_request;
 #[cfg(feature = "daemon")]
@@ -40,6 +42,7 @@ mod snapshots;
 #[cfg(feature = "daemon")]
 mod status_events;
 mod stream;
+mod waits;
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -61,6 +64,9 @@ use tokio::sync::watch;
 
 #[doc(hidden)]
 pub use guard::{Guard, with_guard};
+#[cfg(feature = "daemon")]
+#[doc(hidden)]
+pub use replace::{By, HeldRequests, Replacement, Replacing};
 #[doc(hidden)]
 pub use stream::{CLOSE_LIMIT, Streams};
 
@@ -87,6 +93,9 @@ pub(crate) struct Daemon {
     pub(crate) stop: watch::Sender<bool>,
     /// The event streams.
     pub(crate) streams: Streams,
+    /// Its requests, and those to replace it.
+    #[cfg(feature = "daemon")]
+    pub(crate) replacing: Replacing,
 }
 
 /// The subsystems of a router without a daemon.
@@ -135,7 +144,13 @@ impl App {
         let stop = watch::Sender::new(false);
         Self {
             engine,
-            daemon: Arc::new(Daemon { about, stop, streams }),
+            daemon: Arc::new(Daemon {
+                about,
+                stop,
+                streams,
+                #[cfg(feature = "daemon")]
+                replacing: Replacing::default(),
+            }),
             #[cfg(feature = "daemon")]
             login: None,
         }
@@ -271,6 +286,8 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/config", get(routes::config))
         .route("/v1/environment", get(routes::environment))
         .route("/v1/stop", post(routes::stop))
+        .route("/v1/upgrade", post(replace::upgrade))
+        .route("/v1/replace", get(replace::replace))
         .route("/v1/approvals", get(approvals::list))
         .route("/v1/approvals/{id}", post(approvals::answer))
         .route("/v1/approvals/events", get(approvals::events))
@@ -285,6 +302,7 @@ pub fn daemon_router(app: App) -> Router {
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method);
     checked(routes)
+        .layer(middleware::from_fn_with_state(app.clone(), replace::gate))
         .layer(middleware::from_fn(out_of_descriptors::refuse))
         .layer(middleware::map_response(version))
         .layer(middleware::map_response(harden))

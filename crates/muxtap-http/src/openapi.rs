@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 #[cfg(feature = "daemon")]
-use super::{approvals, mcp, peer, snapshots, status_events};
+use super::{approvals, mcp, peer, replace, snapshots, status_events};
 use super::{capability, guard, hosts, recordings, routes, stream, text};
 
 /// The routes of `router`.
@@ -78,6 +78,8 @@ struct Routes;
     routes::config,
     routes::environment,
     routes::stop,
+    replace::upgrade,
+    replace::replace,
     hosts::add,
     hosts::forget,
     approvals::list,

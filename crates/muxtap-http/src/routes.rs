@@ -13,7 +13,7 @@ use super::{
     hosts::everywhere,
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
     server_request::ServerRequest,
-    text,
+    text, waits,
 };
 
 use muxtap_api::{
@@ -513,7 +513,7 @@ pub async fn wait(request: ServerRequest<Body<WaitRequest>>) -> Response {
     request
         .respond(Operation::Look, |request| async move {
             let again = Again::of(&request.parts.headers)?;
-            Ok(Json(request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?))
+            waits::wait(&request, &again).await
         })
         .await
 }

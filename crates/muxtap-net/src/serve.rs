@@ -133,9 +133,21 @@ impl ConnectionPermit {
     }
 }
 
-/// The number of open connections, with a notification when there are none.
+/// The number of open connections, with a notification when there are none, and whether new ones are
+/// accepted.
 #[derive(Clone, Debug, Default)]
-pub struct OpenConnections(watch::Sender<usize>);
+pub struct OpenConnections(watch::Sender<usize>, watch::Sender<Accepts>);
+
+/// Whether listeners accept connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Accepts {
+    #[default]
+    Always,
+    /// New connections wait in the listeners' queues.
+    NotNow,
+    /// Another process has the listeners.
+    NoMore,
+}
 
 impl OpenConnections {
     /// Resolves when no connection has been open for this long; each call measures anew.
@@ -150,6 +162,28 @@ impl OpenConnections {
                 () = tokio::time::sleep(long) => return,
             }
         }
+    }
+
+    /// Accepts no connection until [`Self::resume`]: new ones wait in the listeners' queues.
+    pub fn pause(&self) {
+        self.1.send_replace(Accepts::NotNow);
+    }
+
+    /// Accepts connections again.
+    pub fn resume(&self) {
+        self.1.send_replace(Accepts::Always);
+    }
+
+    /// Leaves the listeners to another process. When the service stops, open responses have any time
+    /// to complete.
+    pub fn leave_listeners(&self) {
+        self.1.send_replace(Accepts::NoMore);
+    }
+
+    /// Resolves when connections are accepted, or no longer.
+    async fn accepts(&self, wanted: bool) {
+        // The sender lives as long as `self`.
+        let _ = self.1.subscribe().wait_for(|accepts| (*accepts == Accepts::Always) == wanted).await;
     }
 
     fn one(&self) -> OpenConnection {
@@ -209,6 +243,7 @@ pub async fn serve(
     let mut is_logged = false;
     for number in 1_usize.. {
         let accepted = async {
+            open.accepts(true).await;
             // The semaphore is never closed. Over TCP, connections are not limited here: they evict
             // each other until they authenticate.
             let permit = if places.is_none() {
@@ -220,12 +255,18 @@ pub async fn serve(
                 owner::keeps_up().await;
                 None
             };
-            (listener.accept_next(&mut is_logged).await, permit)
+            tokio::select! {
+                biased;
+                // Accepting is cancelled before it has a connection, or it has one at once.
+                () = open.accepts(false) => None,
+                accepted = listener.accept_next(&mut is_logged) => Some((accepted, permit)),
+            }
         };
-        let ((accepted, lent), permit) = tokio::select! {
+        let accepted = tokio::select! {
             accepted = accepted => accepted,
             () = server.stop.cancelled() => break,
         };
+        let Some(((accepted, lent), permit)) = accepted else { continue };
         let place = match (&places, &accepted) {
             (Some(places), Accepted::Tcp(_, Peer::Tcp { addr, .. })) => Some(places.take(*addr)),
             _ => None,
@@ -235,7 +276,10 @@ pub async fn serve(
     }
     drop(listener);
     server.open.close();
-    if timeout(limits.grace, server.open.wait()).await.is_err() {
+    let is_left = *open.1.borrow() == Accepts::NoMore;
+    if is_left {
+        server.open.wait().await;
+    } else if timeout(limits.grace, server.open.wait()).await.is_err() {
         tracing::warn!("closing {} open connections after the grace period", server.open.len());
         server.cut.cancel();
         server.open.wait().await;

@@ -1,4 +1,4 @@
-//! `serve`, `status`, `stop`, `config`, `token`.
+//! `serve`, `status`, `stop`, `upgrade`, `config`, `token`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,7 +14,8 @@ use super::{
 
 use crate::{
     api::{
-        ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer, WaitInfo, WaitList,
+        ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer, UpgradeAnswer,
+        UpgradeRequest, WaitInfo, WaitList,
     },
     cli::{
         EXIT_TIMEOUT,
@@ -23,7 +24,7 @@ use crate::{
     },
     config::{Flags, Settings, bytes, paths::Paths},
     daemon::{
-        self,
+        self, Begin,
         start::{self, Holder},
     },
 };
@@ -39,6 +40,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap serve
+  muxtap serve --replace --read-only          with other settings, in place of the running daemon
   muxtap serve --http 127.0.0.1:7717          also on TCP, for callers with the token
   muxtap serve --http 0.0.0.0:7717 --tls      also for other machines
   MUXTAP_LOG=debug muxtap serve --tmux /opt/tmux/bin/tmux
@@ -53,6 +55,15 @@ pub(in crate::cli) struct Serve {
     /// Started by a command that waits for `ready`
     #[arg(long, hide = true)]
     background: bool,
+    /// Started by a daemon, which hands over to it
+    #[arg(long, hide = true, conflicts_with = "replace")]
+    take_over: bool,
+    /// Take over from the running daemon, as `muxtap upgrade` does; it continues if this one cannot
+    #[arg(long)]
+    replace: bool,
+    /// With --replace: end what cannot be handed over
+    #[arg(long, requires = "replace")]
+    force: bool,
     #[command(flatten)]
     settings: SettingFlags,
 }
@@ -244,10 +255,75 @@ pub(in crate::cli) struct Status {
   muxtap stop")]
 pub(in crate::cli) struct Stop {}
 
+/// Replace the daemon with a new version
+///
+/// The running daemon starts its program again, from the path where a new version may be by now, with
+/// the same settings files and options. The new daemon takes over what the old one has: tmux clients,
+/// panes, cursors, waits and event streams continue. If it cannot, the old daemon continues, and this
+/// command says why.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap upgrade
+  muxtap upgrade --program ~/src/muxtap/target/release/muxtapd")]
+pub(in crate::cli) struct Upgrade {
+    /// The program to start [default: that of the running daemon]
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// End what cannot be handed over: recordings, agent sessions, and requests that stay open
+    #[arg(long)]
+    force: bool,
+}
+
+impl Upgrade {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if caller.remote.is_some() {
+            return Err(Error::invalid("run `muxtap upgrade` on the daemon's machine").into());
+        }
+        let program = match &self.program {
+            Some(program) => {
+                let found = std::fs::canonicalize(program)
+                    .map_err(|error| Error::invalid(format!("--program {}: {error}", program.display())))?;
+                let text = found.to_str().map(str::to_owned);
+                Some(text.ok_or_else(|| Error::invalid("--program: the path is not valid UTF-8"))?)
+            }
+            None => None,
+        };
+        // Locked meanwhile: nothing stops the daemon, or starts another one.
+        let _start_lock = start::lock_start(&caller.paths)?;
+        // A connection to systemd's socket would start a daemon.
+        let running = if start::holder(&caller.paths).is_some() { reachable(caller).await? } else { None };
+        let Some(mut client) = running else { return Err(no_daemon(caller).into()) };
+        let request = UpgradeRequest { program, force: self.force };
+        let answer: UpgradeAnswer = client.post("/v1/upgrade", &request).await?;
+        if caller.json {
+            output::print_json(&answer)?;
+            return Ok(0);
+        }
+        let status = match caller.running().await? {
+            Some(mut client) => client.get::<StatusAnswer>("/v1/status", &()).await.ok(),
+            None => None,
+        };
+        let version = status.map_or_else(String::new, |status| format!(" {}", status.version));
+        output::note(&format!("muxtap{version} has taken over, as process {}", answer.pid));
+        Ok(0)
+    }
+}
+
 impl Serve {
     pub(in crate::cli) fn run(self) -> Outcome {
         let served = if self.background { start::enter_background() } else { Ok(()) };
-        let served = served.and_then(|()| daemon::serve(&self.settings.settings()?, self.background));
+        let settings = served.and_then(|()| self.settings.settings());
+        if let Err(error) = &settings
+            && self.take_over
+        {
+            daemon::upgrade::refuse_to_take_over(error);
+        }
+        let begin = match self {
+            Self { take_over: true, .. } => Begin::TakeOver,
+            Self { replace: true, force, .. } => Begin::Replace { force },
+            _ => Begin::Alone,
+        };
+        let served = settings.and_then(|settings| daemon::serve(&settings, self.background, begin));
         if let Err(error) = &served
             && self.background
         {
@@ -343,7 +419,11 @@ pub(super) async fn reachable(caller: &Caller) -> Result<Option<Client>> {
     let is_cut_off = match &client {
         // It may have ended meanwhile.
         Ok(None) => start::holder(&caller.paths).is_some_and(|holder| holder.has_begun()),
-        Ok(Some(client)) => leads_elsewhere(&before, Some(client)),
+        // One that was replaced meanwhile is another process by now.
+        Ok(Some(client)) => {
+            leads_elsewhere(&before, Some(client))
+                && start::holder(&caller.paths).is_some_and(|holder| leads_elsewhere(&holder, Some(client)))
+        }
         Err(_) => false,
     };
     if is_cut_off { Err(before.cut_off(&caller.paths)) } else { client }

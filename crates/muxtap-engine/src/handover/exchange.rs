@@ -26,13 +26,15 @@ use tokio::{
     net::UnixStream,
 };
 
-use super::{Header, Prepared, check_version, own_header, unreadable};
+use super::{Header, PausedEngine, Prepared, check_version, own_header, unreadable};
 use crate::{Engine, Options};
 
 /// The longest that one side waits for the other's next message.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
+/// The longest that the old daemon may take to finish its requests, and tmux to reply.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 /// The most bytes of a message.
 const LONGEST: u32 = 64 * 1024;
 /// The most descriptors that are sent at once; Linux allows 253.
@@ -56,6 +58,20 @@ enum Message {
     Go,
     /// New: I have begun.
     Running,
+    /// Old: what I have beside the engine. This many descriptors follow, after a file with the rest.
+    Belongings(u32),
+    /// New: I can use these.
+    Usable,
+}
+
+/// What a daemon hands over beside its engine.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Belongings {
+    /// Their description, in the daemon's own form.
+    pub bytes: Vec<u8>,
+    /// Their descriptors.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 impl Engine {
@@ -63,29 +79,49 @@ impl Engine {
     /// one. Error: the new daemon did not take over; the error says why, and this engine continues.
     #[doc(hidden)]
     pub async fn hand_over(&self, socket: UnixStream) -> Result<()> {
-        self.hand_over_by(&mut Talk::new(socket), None).await
+        let mut talk = Talk::new(socket);
+        let handed_over = async {
+            talk.offer().await?;
+            self.give(&mut talk, None).await
+        };
+        let handed_over = handed_over.await;
+        talk.refuse_if_failed(&handed_over).await;
+        handed_over?.leave().await;
+        Ok(())
     }
 
-    /// Hands everything over as [`Engine::hand_over`] does, to this process, which is killed if it fails
-    /// after it may have begun: two processes must not read the same clients.
+    /// Hands everything over as [`Engine::hand_over`] does, to a daemon ([`Successor`]) in this process,
+    /// which is killed if it fails after it may have begun: two processes must not read the same clients.
+    ///
+    /// `settle` is awaited once the process can use the belongings, before anything stops: after it,
+    /// nothing may send requests to tmux until this returns. Its error is one of the handover. Returned
+    /// is this engine, which must leave.
     #[doc(hidden)]
-    pub async fn hand_over_to(&self, process: &Foreign, socket: UnixStream) -> Result<()> {
-        self.hand_over_by(&mut Talk::new(socket), Some(process)).await
-    }
-
-    async fn hand_over_by(&self, talk: &mut Talk, process: Option<&Foreign>) -> Result<()> {
-        let handed_over = self.try_to_hand_over(talk, process).await;
+    pub async fn hand_over_to(
+        &self,
+        process: &Foreign,
+        socket: UnixStream,
+        belongings: Belongings,
+        settle: impl Future<Output = Result<()>>,
+    ) -> Result<PausedEngine> {
+        let mut talk = Talk::new(socket);
+        let handed_over = async {
+            talk.offer().await?;
+            talk.send_belongings(belongings).await?;
+            talk.expect(&Message::Usable).await?;
+            settle.await?;
+            self.give(&mut talk, Some(process)).await
+        };
+        let handed_over = handed_over.await;
         talk.refuse_if_failed(&handed_over).await;
         handed_over
     }
 
-    async fn try_to_hand_over(&self, talk: &mut Talk, process: Option<&Foreign>) -> Result<()> {
-        talk.send(&Message::Offer(own_header())).await?;
-        talk.expect(&Message::Accepted).await?;
+    async fn give(&self, talk: &mut Talk, process: Option<&Foreign>) -> Result<PausedEngine> {
         let mut paused = self.pause(PAUSE_LIMIT).await?;
         let descriptors = paused.take_descriptors();
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
-        talk.send_state(paused.state(), descriptors).await.map_err(|error| failed("the state was not sent", &error))?;
+        talk.send_file(paused.state(), descriptors).await.map_err(|error| failed("the state was not sent", &error))?;
         talk.expect(&Message::Ready).await?;
         talk.send(&Message::Go).await?;
         match talk.receive().await {
@@ -100,8 +136,7 @@ impl Engine {
                 return Err(answer.map_or_else(|error| error, |message| unexpected(&message)));
             }
         }
-        paused.leave().await;
-        Ok(())
+        Ok(paused)
     }
 }
 
@@ -110,26 +145,81 @@ impl Engine {
 #[doc(hidden)]
 pub async fn take_over(options: Options, socket: UnixStream) -> Result<Engine> {
     let mut talk = Talk::new(socket);
-    let prepared = prepare(options, &mut talk).await;
+    let prepared = async {
+        talk.accept().await?;
+        prepare(options, &mut talk).await
+    };
+    let prepared = prepared.await;
     talk.refuse_if_failed(&prepared).await;
     let engine = prepared?.start();
-    // The old engine may have ended meanwhile; everything is here.
-    let _ = talk.send(&Message::Running).await;
+    talk.running().await;
     Ok(engine)
 }
 
-async fn prepare(options: Options, talk: &mut Talk) -> Result<Prepared> {
-    match talk.receive().await? {
-        Message::Offer(header) => check_version(&header)?,
-        other => return Err(unexpected(&other)),
+/// A daemon that takes over from the one at the other end of a socket ([`Engine::hand_over_to`]).
+/// Dropped, it has taken nothing.
+#[doc(hidden)]
+pub struct Successor(Talk);
+
+impl Successor {
+    /// Begins. Error: the state of the other daemon cannot be read here, and it has got the reason.
+    pub async fn begin(socket: UnixStream) -> Result<(Self, Belongings)> {
+        let mut talk = Talk::new(socket);
+        let received = async {
+            talk.accept().await?;
+            talk.receive_belongings().await
+        };
+        let received = received.await;
+        talk.refuse_if_failed(&received).await;
+        Ok((Self(talk), received?))
     }
-    talk.send(&Message::Accepted).await?;
-    let count = match talk.receive().await? {
+
+    /// Sends the other daemon the reason why this one takes over nothing, before it has begun.
+    pub async fn refuse(socket: UnixStream, error: &Error) {
+        let mut talk = Talk::new(socket);
+        // The other daemon may have gone, and has the reason in the log at worst.
+        if talk.receive().await.is_ok() {
+            talk.refuse_if_failed(&Err::<(), _>(error.clone())).await;
+        }
+    }
+
+    /// Ends without taking over anything, for this reason.
+    pub async fn leave(mut self, error: &Error) {
+        self.0.refuse_if_failed(&Err::<(), _>(error.clone())).await;
+    }
+
+    /// Takes over: the belongings can be used. `begin` is called when everything is this process's,
+    /// before the other daemon lets go. Must be called within a tokio runtime. Error: nothing was taken
+    /// over.
+    pub async fn take_over(mut self, options: Options, begin: impl FnOnce()) -> Result<Engine> {
+        let talk = &mut self.0;
+        let prepared = async {
+            talk.send(&Message::Usable).await?;
+            prepare(options, talk).await
+        };
+        let prepared = prepared.await;
+        talk.refuse_if_failed(&prepared).await;
+        let prepared = prepared?;
+        begin();
+        let engine = prepared.start();
+        talk.running().await;
+        Ok(engine)
+    }
+}
+
+/// Sends the process that asks to take over the reason why nothing is handed over.
+#[doc(hidden)]
+pub async fn decline(socket: UnixStream, error: &Error) {
+    Talk::new(socket).refuse_if_failed(&Err::<(), _>(error.clone())).await;
+}
+
+async fn prepare(options: Options, talk: &mut Talk) -> Result<Prepared> {
+    // The other daemon finishes its requests before it sends its state.
+    let count = match talk.receive_within(SETTLE_LIMIT).await? {
         Message::State(count) => count as usize,
         other => return Err(unexpected(&other)),
     };
-    let received = tokio::time::timeout(talk.limit, talk.receive_state(count)).await.map_err(|_| silent(talk.limit))?;
-    let (state, descriptors) = received.map_err(|error| failed("the state was not received", &error))?;
+    let (state, descriptors) = talk.receive_file(count, "parts of the state").await?;
     let prepared = Prepared::read(options, &state, descriptors)?;
     talk.send(&Message::Ready).await?;
     talk.expect(&Message::Go).await?;
@@ -158,9 +248,49 @@ impl Talk {
         sent.await.map_err(|error| failed("the other daemon cannot be reached", &error))
     }
 
+    /// Old: offers the state. Error: the other side cannot read it.
+    async fn offer(&mut self) -> Result<()> {
+        self.send(&Message::Offer(own_header())).await?;
+        self.expect(&Message::Accepted).await
+    }
+
+    /// New: accepts the state that is offered. Error: it cannot be read.
+    async fn accept(&mut self) -> Result<()> {
+        match self.receive().await? {
+            Message::Offer(header) => check_version(&header)?,
+            other => return Err(unexpected(&other)),
+        }
+        self.send(&Message::Accepted).await
+    }
+
+    /// New: everything is here. The old daemon may have ended meanwhile.
+    async fn running(&mut self) {
+        let _ = self.send(&Message::Running).await;
+    }
+
+    async fn send_belongings(&mut self, belongings: Belongings) -> Result<()> {
+        let Belongings { bytes, descriptors } = belongings;
+        self.send(&Message::Belongings(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
+        let sent = self.send_file(&bytes, descriptors).await;
+        sent.map_err(|error| failed("the listening sockets were not sent", &error))
+    }
+
+    async fn receive_belongings(&mut self) -> Result<Belongings> {
+        let count = match self.receive().await? {
+            Message::Belongings(count) => count as usize,
+            other => return Err(unexpected(&other)),
+        };
+        let (bytes, descriptors) = self.receive_file(count, "the listening sockets").await?;
+        Ok(Belongings { bytes, descriptors })
+    }
+
     /// Receives the next message in time. Error: the other side refused, has ended, or sends nothing.
     async fn receive(&mut self) -> Result<Message> {
-        tokio::time::timeout(self.limit, self.next()).await.map_err(|_| silent(self.limit))?
+        self.receive_within(self.limit).await
+    }
+
+    async fn receive_within(&mut self, limit: Duration) -> Result<Message> {
+        tokio::time::timeout(limit, self.next()).await.map_err(|_| silent(limit))?
     }
 
     /// Receives the next message. Error: the other side refused, or has ended.
@@ -177,7 +307,8 @@ impl Talk {
         match received.await {
             Ok(Message::Refused(why)) => Err(Error::new(ErrorCode::Conflict, why)),
             Ok(message) => Ok(message),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            // A process that ends with unread messages resets the connection.
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
                 Err(Error::new(ErrorCode::Conflict, "the other daemon ended before it was ready"))
             }
             Err(error) => Err(failed("the other daemon cannot be understood", &error)),
@@ -197,8 +328,8 @@ impl Talk {
         }
     }
 
-    /// Sends the state in a file that only both processes have, and the descriptors.
-    async fn send_state(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    /// Sends bytes in a file that only both processes have, and descriptors.
+    async fn send_file(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let mut file = private_file()?;
         file.write_all(state)?;
         let all: Vec<_> = std::iter::once(OwnedFd::from(file)).chain(descriptors).collect();
@@ -208,8 +339,14 @@ impl Talk {
         Ok(())
     }
 
-    /// Receives the state, and `count` descriptors.
-    async fn receive_state(&self, count: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    /// Receives bytes and `count` descriptors in time. `what`: their name in an error.
+    async fn receive_file(&self, count: usize, what: &str) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+        let received = tokio::time::timeout(self.limit, self.next_file(count)).await;
+        let received = received.map_err(|_| silent(self.limit))?;
+        received.map_err(|error| failed(&format!("{what} were not received"), &error))
+    }
+
+    async fn next_file(&self, count: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut received: Vec<OwnedFd> = Vec::new();
         while received.len() < count + 1 {
             let some = self.socket.async_io(Interest::READABLE, || receive_descriptors(&self.socket)).await?;
@@ -318,17 +455,15 @@ mod tests {
         let mut talk = Talk { socket: old, limit: Duration::from_secs(2) };
         let stalls = async {
             let mut new = Talk::new(new);
-            assert!(matches!(new.receive().await.unwrap(), Message::Offer(_)));
-            new.send(&Message::Accepted).await.unwrap();
             assert_eq!(new.receive().await.unwrap(), Message::State(0));
-            new.receive_state(0).await.unwrap();
+            new.next_file(0).await.unwrap();
             new.send(&Message::Ready).await.unwrap();
             assert_eq!(new.receive().await.unwrap(), Message::Go);
             // Its socket stays open until it is killed.
             child.wait().await.unwrap()
         };
-        let (handed_over, ended) = tokio::join!(engine.hand_over_by(&mut talk, Some(&process)), stalls);
-        let error = handed_over.unwrap_err();
+        let (handed_over, ended) = tokio::join!(engine.give(&mut talk, Some(&process)), stalls);
+        let error = handed_over.err().unwrap();
         assert!(error.message.contains("sent nothing for 2 s"), "{error}");
         assert!(!ended.success());
     }

@@ -37,7 +37,7 @@ use self::{
     spec::Spec,
 };
 
-use muxtap_api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
+use muxtap_api::{Cursor, Error, ErrorCode, PredicateKind, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
 use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
 
@@ -123,7 +123,32 @@ impl Engine {
     }
 }
 
+/// The most bytes before a stream's end in which a match can begin that is not found yet.
+const SEARCHED_BYTES: u64 = 64 * 1024;
+
 impl Engine {
+    /// Returns where the open wait with this id has to continue, if a request for it with that `since`
+    /// continues it exactly: a wait for one thing in one pane, of which nothing has happened yet.
+    #[doc(hidden)]
+    pub fn wait_place(&self, id: &str) -> Option<Cursor> {
+        let Ok(Wait::Open(core, _)) = self.shared.waits.get(id) else { return None };
+        let ([pane], [predicate]) = (&core.panes[..], &core.spec.predicates[..]) else { return None };
+        let depends_on_begin = matches!(predicate.kind, PredicateKind::Stable | PredicateKind::Command);
+        if depends_on_begin || core.spec.settle.is_some() || core.is_over() {
+            return None;
+        }
+        let end = pane.lock().ring().end();
+        let progress = core.lock();
+        let on_pane = progress.panes.first()?;
+        // Bells and marks count from the request on, or from where patterns would.
+        let mut from = on_pane.from.iter().copied();
+        let first = from.next().unwrap_or(on_pane.request_offset);
+        if from.any(|other| other != first) || on_pane.gap.is_some() || on_pane.latches.iter().any(Option::is_some) {
+            return None;
+        }
+        Some(pane.cursor(first.max(end.saturating_sub(SEARCHED_BYTES))))
+    }
+
     /// Cancels a wait without listeners, if it is the caller's own.
     pub fn abandon_wait(&self, id: &str) {
         if let Ok(Wait::Open(core, owner)) = self.shared.waits.get(id)
@@ -151,15 +176,33 @@ impl Server {
         id: Option<String>,
         hold: Option<Duration>,
     ) -> Result<WaitAnswer> {
+        self.await_begun(request, id, hold, |_| {}).await
+    }
+
+    /// Carries out a wait request as [`Self::await_again`] does. `begun` gets the id of the open wait.
+    #[doc(hidden)]
+    pub async fn await_begun(
+        &self,
+        request: &WaitRequest,
+        id: Option<String>,
+        hold: Option<Duration>,
+        begun: impl FnOnce(&str),
+    ) -> Result<WaitAnswer> {
         let span = tracing::info_span!(target: spans::TARGET, "wait", muxtap.outcome = Empty);
         let outcome = |done: &Result<WaitAnswer>| match done {
             Ok(answer) => answer.outcome.as_str(),
             Err(error) => error.code.as_str(),
         };
-        spans::within(span, self.awaited(request, id, hold), outcome).await
+        spans::within(span, self.awaited(request, id, hold, begun), outcome).await
     }
 
-    async fn awaited(&self, request: &WaitRequest, id: Option<String>, hold: Option<Duration>) -> Result<WaitAnswer> {
+    async fn awaited(
+        &self,
+        request: &WaitRequest,
+        id: Option<String>,
+        hold: Option<Duration>,
+        begun: impl FnOnce(&str),
+    ) -> Result<WaitAnswer> {
         let core = match id {
             None => self.begin(request, None).await?,
             Some(id) => {
@@ -173,6 +216,7 @@ impl Server {
                 }
             }
         };
+        begun(&core.id);
         if request.detach && !core.is_over() {
             if let Some(hold) = hold {
                 // If the wait continues, that is not a failure.

@@ -4,6 +4,7 @@
 //! Streams are written on threads of their own. However many readers are connected, the thread that
 //! reads tmux and decides waits only marks the changes for them.
 
+mod later;
 pub mod sse;
 mod wire;
 pub mod ws;

@@ -1,7 +1,7 @@
 //! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by
 //! `Last-Event-ID`.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
 use axum::{
     Extension,
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use muxtap_engine::{Delivery, Subscription};
 
-use super::{OpenStreamGauge, YIELD_BYTES};
+use super::{OpenStreamGauge, YIELD_BYTES, later::Later};
 
 use muxtap_api::{Event, EventKind, EventsRequest, Operation, ServerQuery, SubscribeRequest};
 use muxtap_net::Streaming;
@@ -51,7 +51,8 @@ async fn begin(request: ServerRequest<Params<EventsRequest>>) -> muxtap_api::Res
         subscribe.resume = Some(last);
     }
     let subscription = request.server()?.subscribe(&subscribe).await?;
-    let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
+    let later = Later::of(&request.app, &request.parts);
+    let body = Body::from_stream(stream::unfold(SseReader::new(subscription, later), SseReader::step));
     // The connection ends with its stream: no other request is handled on it.
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -69,17 +70,24 @@ struct SseReader {
     /// The number of bytes since the task last yielded.
     unyielded: usize,
     over: bool,
+    /// The position after the last event.
+    last: String,
+    /// The rest of the stream, once another daemon has taken over.
+    later: Later,
     _gauge: OpenStreamGauge,
 }
 
+type Piece = std::result::Result<Bytes, axum::Error>;
+
 impl SseReader {
-    fn new(mut subscription: Subscription) -> Self {
+    fn new(mut subscription: Subscription, later: Later) -> Self {
         // A reader that loses the connection before the first event resumes at this id.
-        let begin = id_line(&subscription.resume_token());
-        Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
+        let last = subscription.resume_token();
+        let rest = Some(id_line(&last));
+        Self { subscription, rest, unyielded: 0, over: false, last, later, _gauge: OpenStreamGauge::new() }
     }
 
-    async fn step(mut self) -> Option<(std::result::Result<Bytes, Infallible>, Self)> {
+    async fn step(mut self) -> Option<(Piece, Self)> {
         if self.unyielded >= YIELD_BYTES {
             self.unyielded = 0;
             tokio::task::yield_now().await;
@@ -87,8 +95,14 @@ impl SseReader {
         let bytes = match self.rest.take() {
             Some(rest) => rest,
             None if self.over => return None,
-            None => match tokio::time::timeout(HEARTBEAT, self.subscription.next()).await {
-                Err(_) => Bytes::from_static(b":\n\n"),
+            // The positions are handed over meanwhile: no event may be sent after that.
+            None if self.later.has_begun().await => {
+                let piece = self.later.next(&mut self.last).await?;
+                return Some((piece, self));
+            }
+            None => match self.next().await {
+                // The next step may continue elsewhere.
+                Err(Quiet::Long | Quiet::TakenOver) => Bytes::from_static(HEARTBEAT_COMMENT),
                 Ok(None) => return None,
                 Ok(Some(Ok(delivery))) => self.event(&delivery),
                 Ok(Some(Err(error))) => {
@@ -102,7 +116,19 @@ impl SseReader {
         Some((Ok(bytes), self))
     }
 
+    /// Waits for the next event.
+    async fn next(&mut self) -> std::result::Result<Option<muxtap_api::Result<Delivery>>, Quiet> {
+        tokio::select! {
+            biased;
+            () = self.later.taken_over() => Err(Quiet::TakenOver),
+            next = tokio::time::timeout(HEARTBEAT, self.subscription.next()) => next.map_err(|_| Quiet::Long),
+        }
+    }
+
     fn event(&mut self, delivery: &Delivery) -> Bytes {
+        if let Some(resume) = &delivery.resume {
+            self.last.clone_from(resume);
+        }
         let frame = delivery.event.framed(frame);
         let end = delivery.resume.as_deref().map_or(Bytes::from_static(b"\n"), id_line);
         if frame.len() > COPIED_BYTES {
@@ -112,6 +138,17 @@ impl SseReader {
         [frame.as_ref(), end.as_ref()].concat().into()
     }
 }
+
+/// Why there is no event.
+enum Quiet {
+    /// For a long time there was none.
+    Long,
+    /// Another daemon has taken over.
+    TakenOver,
+}
+
+/// A comment, which readers ignore.
+const HEARTBEAT_COMMENT: &[u8] = b":\n\n";
 
 /// Encodes an event without its id and its end.
 fn frame(kind: EventKind, json: &[u8]) -> Bytes {

@@ -1,0 +1,466 @@
+//! The daemon is replaced (`docs/upgrade.md`): the requests that ask for it, and what becomes of the
+//! other requests meanwhile.
+//!
+//! New requests are held back while the engine is handed over, and open ones are finished before. What
+//! takes long and can be resumed (waits, event streams) continues: this process asks the daemon that
+//! has taken over for the rest, and passes it on.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use hyper_util::rt::TokioIo;
+use muxtap_api::{
+    Error, ErrorCode, UpgradeAnswer, UpgradeRequest,
+    wire::{FORCE, REPLACE_PROTOCOL},
+};
+use muxtap_net::{Peer, Streaming, unix_socket};
+use tokio::{
+    net::UnixStream,
+    sync::{mpsc, oneshot, watch},
+};
+
+use super::{
+    App,
+    error::{Body as Requested, Failure, Result},
+    openapi_parts::Failures,
+};
+
+/// How long open requests may take to finish before the daemon is replaced.
+const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+/// How long a connection may take to be switched to the conversation of two daemons.
+const SWITCH_LIMIT: Duration = Duration::from_secs(10);
+
+/// The most bytes of an error.
+const ERROR_BYTES: usize = 64 * 1024;
+
+/// A request to replace the daemon.
+#[derive(Debug)]
+pub struct Replacement {
+    /// The daemon that is to take over.
+    pub by: By,
+    /// Whether what cannot be handed over may end.
+    pub force: bool,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<muxtap_api::Result<UpgradeAnswer>>,
+}
+
+/// A daemon that is to take over.
+#[derive(Debug)]
+pub enum By {
+    /// One to be started, from this program; `None`: from the daemon's own.
+    Program(Option<PathBuf>),
+    /// The process at the other end of a connection.
+    Process(u32, UnixStream),
+}
+
+/// Whether requests are carried out here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Here,
+    /// They are held back.
+    Held,
+    /// Another daemon has taken over.
+    Elsewhere,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    phase: Phase,
+    /// The open requests.
+    open: BTreeMap<u64, Open>,
+    last: u64,
+}
+
+/// The requests of a daemon, and those to replace it. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Replacing(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    requests: watch::Sender<Requests>,
+    asks: mpsc::Sender<Replacement>,
+    asked: Mutex<Option<mpsc::Receiver<Replacement>>>,
+}
+
+impl Default for Replacing {
+    fn default() -> Self {
+        let (asks, asked) = mpsc::channel(1);
+        Self(Arc::new(Shared { requests: watch::Sender::default(), asks, asked: Mutex::new(Some(asked)) }))
+    }
+}
+
+/// An open request. Dropped, it is finished.
+#[derive(Debug)]
+pub(super) struct Turn {
+    requests: Replacing,
+    number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.requests.0.requests.send_modify(|requests| drop(requests.open.remove(&self.number)));
+    }
+}
+
+/// A request's turn, for a handler whose work another daemon may continue ([`OwnTurn::end_if`]).
+#[derive(Clone, Debug)]
+pub struct OwnTurn(Replacing, u64);
+
+impl OwnTurn {
+    /// The request need not be finished before the daemon is replaced, if `place` returns then where
+    /// the next daemon continues it.
+    pub fn end_if(&self, place: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        self.0.0.requests.send_modify(|requests| {
+            if let Some(open) = requests.open.get_mut(&self.1) {
+                open.place = Some(Place(Arc::new(place)));
+            }
+        });
+    }
+
+    /// Returns where the next daemon continues the request.
+    pub fn place(&self) -> Option<String> {
+        self.0.0.requests.borrow().open.get(&self.1)?.continued.clone()
+    }
+}
+
+/// An open request.
+#[derive(Debug)]
+struct Open {
+    route: String,
+    begun: Instant,
+    /// Where the next daemon continues the request, if it can.
+    place: Option<Place>,
+    /// The place when the requests were held back.
+    continued: Option<String>,
+}
+
+#[derive(Clone)]
+struct Place(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Place")
+    }
+}
+
+impl Open {
+    /// Returns whether it must be finished before the daemon is replaced.
+    fn must_end(&self) -> bool {
+        self.place.as_ref().is_none_or(|place| (place.0)().is_none())
+    }
+}
+
+/// Requests are held back. Dropped, they are carried out here again.
+#[derive(Debug)]
+pub struct HeldRequests(Option<Replacing>);
+
+impl HeldRequests {
+    /// Lets the daemon that has taken over carry out the requests.
+    pub fn pass_on(mut self) {
+        if let Some(replacing) = self.0.take() {
+            replacing.0.requests.send_modify(|requests| requests.phase = Phase::Elsewhere);
+        }
+    }
+}
+
+impl Drop for HeldRequests {
+    fn drop(&mut self) {
+        if let Some(replacing) = self.0.take() {
+            replacing.0.requests.send_modify(|requests| requests.phase = Phase::Here);
+        }
+    }
+}
+
+impl Replacing {
+    /// Takes the receiver of requests to replace the daemon, once.
+    pub fn take_asked(&self) -> Option<mpsc::Receiver<Replacement>> {
+        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Holds new requests back, and waits for those that are open. `force`: leaves those that do not
+    /// end in time. Error: the requests that are open.
+    pub async fn settle(&self, force: bool) -> muxtap_api::Result<HeldRequests> {
+        let slow = self.routes(|open| open.begun.elapsed() > SETTLE_LIMIT);
+        if !slow.is_empty() && !force {
+            return Err(open(&slow));
+        }
+        self.0.requests.send_modify(|requests| requests.phase = Phase::Held);
+        let held = HeldRequests(Some(self.clone()));
+        let mut requests = self.0.requests.subscribe();
+        // The sender lives as long as `self`.
+        let done = requests.wait_for(|requests| !requests.open.values().any(Open::must_end));
+        let in_time = tokio::time::timeout(SETTLE_LIMIT, done).await.is_ok();
+        if in_time || force { Ok(held) } else { Err(open(&self.routes(|_| true))) }
+    }
+
+    /// Returns how many open requests the next daemon can continue.
+    pub fn continuing(&self) -> u64 {
+        let requests = self.0.requests.borrow();
+        requests.open.values().filter(|open| !open.must_end()).count() as u64
+    }
+
+    /// Records where the next daemon continues each open request: this one reads no more.
+    pub fn note_places(&self) {
+        self.0.requests.send_modify(|requests| {
+            for open in requests.open.values_mut() {
+                open.continued = open.place.as_ref().and_then(|place| (place.0)());
+            }
+        });
+    }
+
+    fn routes(&self, is_meant: impl Fn(&Open) -> bool) -> Vec<String> {
+        let requests = self.0.requests.borrow();
+        let meant = requests.open.values().filter(|open| open.must_end() && is_meant(open));
+        let mut routes: Vec<_> = meant.map(|open| open.route.clone()).collect();
+        routes.sort();
+        routes.dedup();
+        routes
+    }
+
+    /// Resolves when another daemon has taken over.
+    pub async fn taken_over(&self) {
+        let _ = self.0.requests.subscribe().wait_for(|requests| requests.phase == Phase::Elsewhere).await;
+    }
+
+    /// Resolves when requests are not held back. Returns whether another daemon has taken over.
+    pub(super) async fn decided(&self) -> bool {
+        let mut requests = self.0.requests.subscribe();
+        let decided = requests.wait_for(|requests| requests.phase != Phase::Held).await;
+        decided.is_ok_and(|requests| requests.phase == Phase::Elsewhere)
+    }
+
+    /// Returns the turn of a request; `None`: another daemon has taken over.
+    async fn enter(&self, route: impl Fn() -> String) -> Option<Turn> {
+        loop {
+            let mut number = None;
+            let mut is_elsewhere = false;
+            self.0.requests.send_if_modified(|requests| {
+                is_elsewhere = requests.phase == Phase::Elsewhere;
+                if requests.phase == Phase::Here {
+                    requests.last += 1;
+                    let open = Open { route: route(), begun: Instant::now(), place: None, continued: None };
+                    requests.open.insert(requests.last, open);
+                    number = Some(requests.last);
+                }
+                false
+            });
+            match number {
+                Some(number) => return Some(Turn { requests: self.clone(), number }),
+                None if is_elsewhere => return None,
+                None => drop(self.decided().await),
+            }
+        }
+    }
+}
+
+fn open(routes: &[String]) -> Error {
+    let message = format!(
+        "open requests cannot be handed over: {}; end them, or upgrade with --force, which ends them",
+        routes.join(", ")
+    );
+    Error::new(ErrorCode::Conflict, message)
+}
+
+/// The routes that replace the daemon: they wait for the end of the others.
+const OWN: [&str; 2] = ["/v1/upgrade", "/v1/replace"];
+
+/// Holds a request back while the daemon is replaced, and passes it on afterwards.
+pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map_or("unknown route", MatchedPath::as_str);
+    if OWN.contains(&path) {
+        return next.run(request).await;
+    }
+    let method = request.method().clone();
+    let Some(turn) = app.daemon.replacing.enter(|| format!("{method} {path}")).await else {
+        return pass_on(&app, request).await;
+    };
+    request.extensions_mut().insert(OwnTurn(turn.requests.clone(), turn.number));
+    let response = next.run(request).await;
+    drop(turn);
+    response
+}
+
+/// Passes a request on to the daemon that has taken over. Callers over TCP have to connect to it
+/// themselves: it must authenticate them.
+async fn pass_on(app: &App, request: Request) -> Response {
+    let is_user = matches!(request.extensions().get::<Peer>(), Some(Peer::Unix { .. }));
+    if !is_user || request.headers().contains_key(header::UPGRADE) {
+        let error = Error::unavailable("another muxtap daemon has taken over: send the request again");
+        let mut response = Failure::from(error).into_response();
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
+    ask(Path::new(&app.daemon.about.socket), request).await.unwrap_or_else(|error| Failure::from(error).into_response())
+}
+
+/// Sends a request to the daemon on this socket.
+async fn ask(socket: &Path, mut request: Request) -> muxtap_api::Result<Response> {
+    let lost = |error: &dyn std::fmt::Display| {
+        Error::unavailable(format!("cannot reach the muxtap daemon that has taken over: {error}"))
+    };
+    let stream = UnixStream::connect(socket).await.map_err(|error| lost(&error))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+    tokio::spawn(connection);
+    // Each response has a connection of its own.
+    request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    request.headers_mut().entry(header::HOST).or_insert(HeaderValue::from_static("muxtap"));
+    let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
+    let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    let mut response = response.map(Body::new);
+    if is_stream {
+        response.extensions_mut().insert(Streaming);
+    }
+    Ok(response)
+}
+
+/// Returns the error in a response.
+pub(super) async fn error_of(response: Response) -> Error {
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), ERROR_BYTES).await.unwrap_or_default();
+    serde_json::from_slice(&body)
+        .unwrap_or_else(|_| Error::internal(format!("the daemon that has taken over responded with {status}")))
+}
+
+impl App {
+    /// Sends `GET uri` to the daemon that has taken over.
+    pub(super) async fn get_elsewhere(
+        &self,
+        uri: &str,
+        headers: &[(&'static str, &str)],
+    ) -> muxtap_api::Result<Response> {
+        let mut request = Request::builder().method(Method::GET).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).map_err(|error| Error::internal(error.to_string()))?;
+        ask(Path::new(&self.daemon.about.socket), request).await
+    }
+
+    /// Sends a wait request to the daemon that has taken over. `parts`: those of the caller's request.
+    pub(super) async fn wait_elsewhere(
+        &self,
+        parts: &axum::http::request::Parts,
+        rest: &muxtap_api::WaitRequest,
+        key: Option<&str>,
+    ) -> muxtap_api::Result<Response> {
+        let body = serde_json::to_vec(rest).map_err(|error| Error::internal(error.to_string()))?;
+        let uri = parts.uri.path_and_query().map_or("/v1/waits", |uri| uri.as_str());
+        let mut request =
+            Request::builder().method(Method::POST).uri(uri).header(header::CONTENT_TYPE, "application/json");
+        if let Some(key) = key {
+            request = request.header(muxtap_api::wire::IDEMPOTENCY_KEY, key);
+        }
+        let request = request.body(Body::from(body)).map_err(|error| Error::internal(error.to_string()))?;
+        ask(Path::new(&self.daemon.about.socket), request).await
+    }
+
+    /// Returns the requests of the daemon, and those to replace it.
+    pub fn replacing(&self) -> &Replacing {
+        &self.daemon.replacing
+    }
+
+    /// Asks the daemon to let another one take over.
+    async fn replace(&self, by: By, force: bool) -> muxtap_api::Result<UpgradeAnswer> {
+        let (answer, answered) = oneshot::channel();
+        let asks = &self.daemon.replacing.0.asks;
+        let busy = |_| Error::new(ErrorCode::Conflict, "the daemon is being replaced already, or stops");
+        asks.try_send(Replacement { by, force, answer }).map_err(|error| busy(drop(error)))?;
+        let answer = answered.await.map_err(|error| busy(drop(error)))?;
+        self.engine.record("upgrade", if answer.is_ok() { "ok" } else { "refused" });
+        answer
+    }
+
+    /// Checks that the caller may choose the daemon's program: it runs with the user's rights.
+    fn check_may_replace(&self, peer: Peer) -> muxtap_api::Result<()> {
+        self.engine.check_user("replacing the daemon", "run `muxtap upgrade` on the daemon's machine")?;
+        // The router of a peer on another host, and the command line there, come over this socket, too.
+        match peer {
+            Peer::Unix { .. } => Ok(()),
+            Peer::Tcp { .. } => Err(Error::new(ErrorCode::Unauthorized, "not available on a TCP port")),
+        }
+    }
+}
+
+/// Replaces the daemon by a new one, which takes over what this one has.
+///
+/// On the Unix socket. Panes, cursors, waits and event streams continue. If the new daemon cannot take
+/// over, this one continues as before, and the error says why. `program` is started with the daemon's
+/// rights: an absolute path.
+#[utoipa::path(
+    post, path = "/v1/upgrade", operation_id = "upgrade_daemon", tag = "daemon",
+    request_body = UpgradeRequest,
+    responses((status = 200, description = "Another daemon has taken over", body = UpgradeAnswer), Failures)
+)]
+pub async fn upgrade(
+    Extension(peer): Extension<Peer>,
+    app: App,
+    Requested(request): Requested<UpgradeRequest>,
+) -> Result<Json<UpgradeAnswer>> {
+    app.check_may_replace(peer)?;
+    let program = request.program.map(PathBuf::from);
+    if let Some(program) = program.as_ref().filter(|program| !program.is_absolute()) {
+        return Err(Error::invalid(format!("program: {} is not an absolute path", program.display())).into());
+    }
+    Ok(Json(app.replace(By::Program(program), request.force).await?))
+}
+
+/// Hands the daemon over to the process at the other end of this connection.
+///
+/// For `muxtap serve --replace`, on the Unix socket.
+#[utoipa::path(
+    get, path = "/v1/replace", operation_id = "replace_daemon", tag = "daemon",
+    responses(
+        (status = 101, description = "The connection now carries the conversation of both daemons"),
+        (status = 400, description = "The header `Upgrade: muxtap-replace-1` is missing", body = Error),
+        (status = 401, description = "Not available on a TCP port", body = Error)
+    )
+)]
+pub async fn replace(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
+    app.check_may_replace(peer)?;
+    if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != REPLACE_PROTOCOL) {
+        let message = format!("expected the header `Upgrade: {REPLACE_PROTOCOL}`; `muxtap serve --replace` sends it");
+        return Err(Error::invalid(message).into());
+    }
+    let Peer::Unix { pid: Some(pid), .. } = peer else {
+        return Err(Error::new(ErrorCode::Unauthorized, "this system does not name the caller's process").into());
+    };
+    let process = u32::try_from(pid).map_err(|_| Error::internal("the caller's process has no id"))?;
+    let force = request.headers().contains_key(FORCE);
+    let upgrade = hyper::upgrade::on(&mut request);
+    app.engine.spawn({
+        let app = app.clone();
+        async move {
+            let socket = async {
+                let upgraded = tokio::time::timeout(SWITCH_LIMIT, upgrade).await??;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(unix_socket(upgraded)?)
+            };
+            match socket.await {
+                Ok(socket) => {
+                    if let Err(error) = app.replace(By::Process(process, socket), force).await {
+                        tracing::warn!("process {process} has not taken over: {error}");
+                    }
+                }
+                Err(error) => tracing::debug!("the connection of process {process} ended: {error}"),
+            }
+        }
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(REPLACE_PROTOCOL));
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}

@@ -1,0 +1,167 @@
+//! The rest of an event stream, from the daemon that has taken over (`docs/upgrade.md`).
+
+use axum::http::request::Parts;
+use bytes::Bytes;
+
+use crate::App;
+
+/// The rest of an event stream.
+#[cfg(feature = "daemon")]
+pub struct Later {
+    app: App,
+    uri: String,
+    /// Whether the reader is a daemon that was replaced, too. It asks the next one by itself.
+    is_relay: bool,
+    /// Whether the end was sent to such a reader.
+    is_over: bool,
+    /// Only a `Mutex` makes it `Sync`.
+    body: Option<(std::sync::Mutex<axum::body::BodyDataStream>, Ids)>,
+}
+
+#[cfg(feature = "daemon")]
+impl Later {
+    /// Returns the rest of the stream that this request has begun.
+    pub fn of(app: &App, parts: &Parts) -> Self {
+        let uri = parts.uri.path_and_query().map_or("/v1/events", |uri| uri.as_str()).to_owned();
+        let is_relay = parts.headers.contains_key(muxtap_api::wire::RELAY);
+        Self { app: app.clone(), uri, is_relay, is_over: false, body: None }
+    }
+
+    /// Resolves when another daemon has taken over.
+    pub async fn taken_over(&self) {
+        self.app.replacing().taken_over().await;
+    }
+
+    /// Returns whether another daemon has taken over, once that is decided.
+    pub async fn has_begun(&self) -> bool {
+        self.app.replacing().decided().await
+    }
+
+    /// Returns the next piece of the rest. `last`: the id of the last event.
+    pub async fn next(&mut self, last: &mut String) -> Option<Result<Bytes, axum::Error>> {
+        use futures_util::StreamExt as _;
+
+        if self.is_relay {
+            return (!std::mem::replace(&mut self.is_over, true)).then(|| Ok(Bytes::from_static(MOVED)));
+        }
+        loop {
+            let (body, ids) = match &mut self.body {
+                Some(open) => open,
+                None => match self.open(last).await {
+                    Ok(body) => self.body.insert((body.into(), Ids::default())),
+                    Err(_) if self.is_over => return None,
+                    Err(error) => {
+                        self.is_over = true;
+                        let data = serde_json::to_string(&error).unwrap_or_default();
+                        return Some(Ok(format!("event: error\ndata: {data}\n\n").into()));
+                    }
+                },
+            };
+            match body.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).next().await {
+                Some(Ok(piece)) => {
+                    ids.read(&piece, last);
+                    return Some(Ok(piece));
+                }
+                // That daemon was replaced, too.
+                None if ids.is_moved => self.body = None,
+                None => return None,
+                Some(Err(error)) => return Some(Err(error)),
+            }
+        }
+    }
+
+    async fn open(&self, last: &str) -> muxtap_api::Result<axum::body::BodyDataStream> {
+        use muxtap_api::wire::{LAST_EVENT_ID, RELAY};
+
+        if self.is_over {
+            return Err(muxtap_api::Error::unavailable("the stream is over"));
+        }
+        let headers = [(LAST_EVENT_ID, last), (RELAY, "1")];
+        let response = self.app.get_elsewhere(&self.uri, &headers).await?;
+        if response.status().is_success() {
+            return Ok(response.into_body().into_data_stream());
+        }
+        Err(crate::replace::error_of(response).await)
+    }
+}
+
+/// The end of a stream whose reader asks the next daemon for the rest.
+#[cfg(feature = "daemon")]
+const MOVED: &[u8] = b": muxtap-relay\n\n";
+/// The most bytes of a line that are looked at.
+#[cfg(feature = "daemon")]
+const LINE_BYTES: usize = 16 * 1024;
+
+/// Finds the last id in the pieces of a stream.
+#[cfg(feature = "daemon")]
+#[derive(Debug, Default)]
+struct Ids {
+    line: Vec<u8>,
+    /// Whether the last line says that the stream continues elsewhere.
+    is_moved: bool,
+}
+
+#[cfg(feature = "daemon")]
+impl Ids {
+    fn read(&mut self, piece: &[u8], last: &mut String) {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend(part.iter().take(room));
+            if !part.ends_with(b"\n") {
+                return;
+            }
+            let line = std::mem::take(&mut self.line);
+            let line = line.strip_suffix(b"\n").unwrap_or(&line);
+            if let Some(id) = line.strip_prefix(b"id: ") {
+                *last = String::from_utf8_lossy(id).into_owned();
+            }
+            self.is_moved |= line == MOVED.trim_ascii_end();
+        }
+    }
+}
+
+/// The rest of an event stream: without a daemon there is none.
+#[cfg(not(feature = "daemon"))]
+pub struct Later(());
+
+#[cfg(not(feature = "daemon"))]
+#[allow(clippy::unused_async, clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as with a daemon")]
+impl Later {
+    /// Returns nothing.
+    pub fn of(_: &App, _: &Parts) -> Self {
+        Self(())
+    }
+
+    /// Never resolves.
+    pub async fn taken_over(&self) {
+        std::future::pending().await
+    }
+
+    /// Returns false.
+    pub async fn has_begun(&self) -> bool {
+        false
+    }
+
+    /// Never called.
+    pub async fn next(&mut self, _: &mut String) -> Option<Result<Bytes, axum::Error>> {
+        None
+    }
+}
+
+#[cfg(all(test, feature = "daemon"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_however_the_stream_is_cut() {
+        let stream = b"id: first\n\nevent: output\ndata: {\"text\":\"id: no\"}\nid: second\n\n:\n\n: muxtap-relay\n\n";
+        for cut in 1..stream.len() {
+            let (mut ids, mut last) = (Ids::default(), String::new());
+            for piece in stream.chunks(cut) {
+                assert!(!ids.is_moved);
+                ids.read(piece, &mut last);
+            }
+            assert_eq!((ids.is_moved, last.as_str()), (true, "second"), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A wait that a request awaits, in this daemon or in the one that takes over (`docs/upgrade.md`).
+
+use axum::{
+    Json,
+    response::{IntoResponse as _, Response},
+};
+use muxtap_api::WaitRequest;
+
+use super::{
+    again::Again,
+    error::{Body, Result},
+    server_request::ServerRequest,
+};
+
+/// Carries out a wait request.
+#[cfg(not(feature = "daemon"))]
+pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
+    let answer = request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?;
+    Ok(Json(answer).into_response())
+}
+
+/// Carries out a wait request. If another daemon takes over meanwhile, that one continues the wait, and
+/// this one passes its response on.
+#[cfg(feature = "daemon")]
+pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
+    use std::time::Instant;
+
+    use super::replace::OwnTurn;
+
+    let replacing = request.app.replacing();
+    let begun_at = Instant::now();
+    let begun = |begun: &str| {
+        // From here on the request need not be finished, if another daemon can continue the wait.
+        if let Some(turn) = request.parts.extensions.get::<OwnTurn>() {
+            let (engine, begun) = (request.app.engine.clone(), begun.to_owned());
+            turn.end_if(move || engine.wait_place(&begun).map(|place| place.to_string()));
+        }
+    };
+    let server = request.server()?;
+    let answer = server.await_begun(&request.fields.0, again.id()?, again.hold, begun);
+    let mut answer = std::pin::pin!(answer);
+    let place = tokio::select! {
+        // First: this daemon cancels its waits then.
+        biased;
+        () = replacing.taken_over() => request.parts.extensions.get::<OwnTurn>().and_then(OwnTurn::place),
+        answer = &mut answer => return Ok(Json(answer?).into_response()),
+    };
+    // It has ended, or is cancelled now, as when the daemon stops.
+    let Some(place) = place else { return Ok(Json(answer.await?).into_response()) };
+    let timeout = request.fields.0.timeout_ms.map(std::time::Duration::from_millis);
+    let timeout = timeout.unwrap_or(muxtap_engine::limits::WAIT_DEFAULT).saturating_sub(begun_at.elapsed());
+    let rest =
+        WaitRequest { since: Some(place), timeout_ms: Some(timeout.as_millis() as u64), ..request.fields.0.clone() };
+    Ok(request.app.wait_elsewhere(&request.parts, &rest, again.key.as_deref()).await?)
+}

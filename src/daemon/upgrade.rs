@@ -1,0 +1,397 @@
+//! The daemon is replaced by another one, which takes over what this one has (`docs/upgrade.md`).
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    net::TcpListener,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use muxtap_engine::{
+    Engine,
+    handover::{Belongings, PausedEngine, Successor, decline},
+};
+use muxtap_http::{By, HeldRequests};
+use muxtap_net::OpenConnections;
+use muxtap_rooms::Rooms;
+use muxtap_tmux::death::Foreign;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    activation,
+    start::{self, Claim, ClaimGuard},
+};
+use crate::{
+    api::{Error, ErrorCode, RecordState, Result, wire},
+    config::paths::Paths,
+};
+
+/// The flag of a daemon that takes over from the one at the other end of its stdin.
+pub(crate) const TAKE_OVER: &str = "--take-over";
+/// The flag of a daemon that asks the running one to hand over to it.
+const REPLACE: &str = "--replace";
+/// What systemd passes to one process alone.
+const OF_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
+/// How long the daemon may take to begin the conversation.
+const BEGIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long a process that has failed may take to exit by itself.
+const EXIT_LIMIT: Duration = Duration::from_millis(500);
+
+/// How a daemon begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// As the only one.
+    Alone,
+    /// It takes over from the daemon at the other end of its stdin, which has started it.
+    TakeOver,
+    /// It asks the running daemon to hand over to it. `force`: what cannot be handed over may end.
+    Replace {
+        /// See above.
+        force: bool,
+    },
+}
+
+impl Begin {
+    /// Connects to the daemon from which this one takes over. `None`: from none.
+    pub(super) fn connect(self, paths: &Paths) -> Result<Option<UnixStream>> {
+        match self {
+            Self::Alone => Ok(None),
+            Self::TakeOver => own_stdin().map(Some),
+            Self::Replace { force } => match start::connect(paths)? {
+                Some(stream) => ask(stream, force).map(Some),
+                // There is nothing to replace.
+                None => Ok(None),
+            },
+        }
+    }
+}
+
+/// Takes the socket that is this process's stdin.
+fn own_stdin() -> Result<UnixStream> {
+    let taken = || -> io::Result<UnixStream> {
+        let socket = io::stdin().as_fd().try_clone_to_owned()?;
+        rustix::net::sockopt::socket_type(&socket)?;
+        let null = File::options().read(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        Ok(UnixStream::from(socket))
+    };
+    taken().map_err(|error| Error::invalid(format!("{TAKE_OVER} is for `muxtap upgrade` alone: stdin: {error}")))
+}
+
+/// Asks the daemon at the other end of a connection to hand over to this process.
+fn ask(mut stream: UnixStream, force: bool) -> Result<UnixStream> {
+    use std::io::{Read as _, Write as _};
+
+    let mut talk = || -> io::Result<Vec<u8>> {
+        stream.set_read_timeout(Some(BEGIN_LIMIT))?;
+        let force = if force { format!("{}: 1\r\n", wire::FORCE) } else { String::new() };
+        write!(
+            stream,
+            "GET /v1/replace HTTP/1.1\r\nhost: muxtap\r\nconnection: upgrade\r\nupgrade: {}\r\n{force}\r\n",
+            wire::REPLACE_PROTOCOL
+        )?;
+        let mut head = Vec::new();
+        // Byte by byte: what follows the head belongs to the conversation.
+        while !head.ends_with(b"\r\n\r\n") && head.len() < 4096 {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.extend(byte);
+        }
+        stream.set_read_timeout(None)?;
+        Ok(head)
+    };
+    let head = talk().map_err(|error| Error::unavailable(format!("cannot ask the running daemon: {error}")))?;
+    if head.starts_with(b"HTTP/1.1 101 ") {
+        return Ok(stream);
+    }
+    let status = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+    Err(Error::new(
+        ErrorCode::Conflict,
+        format!("the running daemon does not hand over ({status}); `muxtap stop` stops it"),
+    ))
+}
+
+/// What a daemon hands over beside its engine. The descriptors are in the order of the fields.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Description {
+    /// The socket's device and inode; `None`: it is systemd's.
+    identity: Option<(u64, u64)>,
+    /// Whether the file of the audit log follows the socket and the lock file.
+    audit: bool,
+    /// The ports; whether each is the page's.
+    ports: Vec<bool>,
+}
+
+/// The listening sockets of a daemon, and its other files.
+pub(super) struct Doors {
+    pub(super) local: UnixListener,
+    /// The ports; whether each is the page's.
+    pub(super) ports: Vec<(bool, TcpListener)>,
+}
+
+impl Doors {
+    fn belongings(&self, guard: &ClaimGuard, engine: &Engine) -> io::Result<Belongings> {
+        let audit = engine.audit_file();
+        let description = Description {
+            identity: guard.identity(),
+            audit: audit.is_some(),
+            ports: self.ports.iter().map(|(is_page, _)| *is_page).collect(),
+        };
+        let mut descriptors = vec![self.local.as_fd().try_clone_to_owned()?, guard.lock().try_clone_to_owned()?];
+        descriptors.extend(audit.map(OwnedFd::from));
+        for (_, port) in &self.ports {
+            descriptors.push(port.as_fd().try_clone_to_owned()?);
+        }
+        Ok(Belongings { bytes: serde_json::to_vec(&description).map_err(io::Error::other)?, descriptors })
+    }
+}
+
+/// What a daemon has got from the one from which it takes over.
+pub(super) struct Received {
+    pub(super) claim: Claim,
+    pub(super) audit: Option<File>,
+    /// The ports; whether each is the page's.
+    pub(super) ports: Vec<(bool, TcpListener)>,
+}
+
+/// Begins to take over. Error: nothing was taken over, and the other daemon has got the reason.
+pub(super) async fn receive(socket: UnixStream, paths: &Paths, background: bool) -> Result<(Successor, Received)> {
+    let unable = |error: io::Error| Error::internal(format!("cannot talk to the running daemon: {error}"));
+    socket.set_nonblocking(true).map_err(unable)?;
+    let socket = tokio::net::UnixStream::from_std(socket).map_err(unable)?;
+    let (successor, belongings) = Successor::begin(socket).await?;
+    match read(belongings, paths, background) {
+        Ok(received) => Ok((successor, received)),
+        Err(error) => {
+            successor.leave(&error).await;
+            Err(error)
+        }
+    }
+}
+
+fn read(belongings: Belongings, paths: &Paths, background: bool) -> Result<Received> {
+    let missing = || Error::new(ErrorCode::Conflict, "the running daemon handed over fewer descriptors than it said");
+    let description: Description = serde_json::from_slice(&belongings.bytes).map_err(|error| {
+        Error::new(ErrorCode::Conflict, format!("cannot read what the running daemon hands over: {error}"))
+    })?;
+    let mut descriptors = belongings.descriptors.into_iter();
+    let local = UnixListener::from(descriptors.next().ok_or_else(missing)?);
+    let lock = File::from(descriptors.next().ok_or_else(missing)?);
+    let audit = if description.audit { Some(File::from(descriptors.next().ok_or_else(missing)?)) } else { None };
+    let ports = description.ports.iter().map(|is_page| {
+        let port = descriptors.next().ok_or_else(missing)?;
+        Ok((*is_page, TcpListener::from(port)))
+    });
+    let ports = ports.collect::<Result<_>>()?;
+    let claim = start::continued_claim(paths, local, lock, description.identity, background)?;
+    Ok(Received { claim, audit, ports })
+}
+
+/// Sends the daemon from which this process should take over the reason why it cannot.
+pub(crate) fn refuse(socket: UnixStream, error: &Error) {
+    let refused = || -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            socket.set_nonblocking(true)?;
+            Successor::refuse(tokio::net::UnixStream::from_std(socket)?, error).await;
+            Ok(())
+        })
+    };
+    if let Err(error) = refused() {
+        tracing::debug!("cannot say why: {error}");
+    }
+}
+
+/// Sends the daemon that has started this process, if one has, the reason why it cannot take over.
+pub(crate) fn refuse_to_take_over(error: &Error) {
+    if let Ok(socket) = own_stdin() {
+        refuse(socket, error);
+    }
+}
+
+/// A daemon that can hand over.
+pub(super) struct Predecessor<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) app: &'a muxtap_http::App,
+    pub(super) rooms: &'a Rooms,
+    pub(super) open: &'a OpenConnections,
+    /// This process's program, where it was when the process began.
+    pub(super) program: &'a Path,
+    pub(super) background: bool,
+}
+
+/// A daemon that has handed over, and has to leave.
+pub(super) struct Left {
+    pub(super) engine: PausedEngine,
+    pub(super) requests: HeldRequests,
+    /// The process that has taken over.
+    pub(super) pid: u32,
+}
+
+impl Predecessor<'_> {
+    /// Lets another daemon take over. Error: this one continues as if nothing had happened.
+    pub(super) async fn hand_over(&self, by: By, force: bool, doors: &Doors, guard: &ClaimGuard) -> Result<Left> {
+        let checked = if force { Ok(()) } else { self.check() };
+        match by {
+            By::Program(program) => {
+                checked?;
+                self.start(program.as_deref().unwrap_or(self.program), force, doors, guard).await
+            }
+            By::Process(pid, socket) => match checked.and_then(|()| process(pid, guard)) {
+                Ok(process) => self.give(&process, pid, socket, force, doors, guard).await,
+                Err(error) => {
+                    decline(socket, &error).await;
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    /// Checks that nothing is open that cannot be handed over.
+    fn check(&self) -> Result<()> {
+        let mut open = Vec::new();
+        let recordings = self.rooms.recordings.list();
+        let recordings = recordings.iter().filter(|recording| recording.state == RecordState::Recording);
+        open.extend(recordings.map(|recording| format!("recording {}", recording.id)));
+        if !self.rooms.sessions.is_idle() {
+            open.push("agent sessions".to_owned());
+        }
+        let waits = self.engine.open_waits().saturating_sub(self.app.replacing().continuing());
+        if waits > 0 {
+            open.push(format!("waits ({waits})"));
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "open {} cannot be handed over; end them, or upgrade with --force, which ends them",
+            open.join(", ")
+        );
+        Err(Error::new(ErrorCode::Conflict, message))
+    }
+
+    async fn start(&self, program: &Path, force: bool, doors: &Doors, guard: &ClaimGuard) -> Result<Left> {
+        let unable =
+            |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot start {}: {error}", program.display()));
+        let (own, theirs) = UnixStream::pair().map_err(unable)?;
+        own.set_nonblocking(true).map_err(unable)?;
+        let own = tokio::net::UnixStream::from_std(own).map_err(unable)?;
+        let mut command = tokio::process::Command::new(program);
+        // A closure, so that this process's copy of the other end is closed once the process runs.
+        let mut child = {
+            command.args(arguments(std::env::args_os().skip(1))).stdin(Stdio::from(OwnedFd::from(theirs)));
+            for name in OF_ONE_PROCESS {
+                command.env_remove(name);
+            }
+            command.spawn().map_err(unable)
+        }?;
+        drop(command);
+        let pid = child.id().unwrap_or_default();
+        let process = Foreign::open(pid).map_err(unable);
+        let handed_over = match process {
+            Ok(process) => self.give(&process, pid, own, force, doors, guard).await,
+            Err(error) => Err(error),
+        };
+        match handed_over {
+            Ok(left) => {
+                // This process is its parent while it relays.
+                tokio::spawn(async move { child.wait().await });
+                Ok(left)
+            }
+            Err(error) => {
+                // One that refuses exits by itself.
+                let status = tokio::time::timeout(EXIT_LIMIT, child.wait()).await;
+                let _ = child.kill().await;
+                let status = match status {
+                    Ok(Ok(status)) => format!("{status}"),
+                    _ => "killed".to_owned(),
+                };
+                let program = program.display();
+                Err(Error::new(error.code, format!("{program} has not taken over ({status}): {}", error.message)))
+            }
+        }
+    }
+
+    async fn give(
+        &self,
+        process: &Foreign,
+        pid: u32,
+        socket: tokio::net::UnixStream,
+        force: bool,
+        doors: &Doors,
+        guard: &ClaimGuard,
+    ) -> Result<Left> {
+        let belongings = doors
+            .belongings(guard, self.engine)
+            .map_err(|error| Error::internal(format!("cannot duplicate the listening sockets: {error}")))?;
+        let mut requests = None;
+        let settle = async {
+            self.open.pause();
+            requests = Some(self.app.replacing().settle(force).await?);
+            // Some may have begun meanwhile.
+            if force { Ok(()) } else { self.check() }
+        };
+        let handed_over = self.engine.hand_over_to(process, socket, belongings, settle).await;
+        match (handed_over, requests) {
+            (Ok(engine), Some(requests)) => {
+                tracing::info!("process {pid} has taken over");
+                if !self.background {
+                    activation::replaced_by(pid).await;
+                }
+                Ok(Left { engine, requests, pid })
+            }
+            (Ok(_), None) => Err(Error::internal("the requests were not held back")),
+            (Err(error), requests) => {
+                guard.reclaim(&doors.local);
+                drop(requests);
+                self.open.resume();
+                tracing::warn!("process {pid} has not taken over: {error}");
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Opens the process that asks to take over. Error: `CONFLICT` if it must not.
+fn process(pid: u32, guard: &ClaimGuard) -> Result<Foreign> {
+    if guard.identity().is_none() {
+        let message = format!(
+            "process {pid} cannot take over: systemd started this daemon and has its socket; \
+             `systemctl --user reload muxtapd` replaces it"
+        );
+        return Err(Error::new(ErrorCode::Conflict, message));
+    }
+    Foreign::open(pid).map_err(|error| Error::internal(format!("cannot open the process {pid}: {error}")))
+}
+
+/// Returns the arguments of the next daemon: this one's, and the flag.
+fn arguments(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    own.filter(|argument| argument != TAKE_OVER && argument != REPLACE).chain([TAKE_OVER.into()]).collect()
+}
+
+/// Returns the path of this process's program, for the next daemon. Call it early: a program that is
+/// replaced has another name here.
+pub(super) fn own_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_daemon_has_the_arguments_of_this_one() {
+        let next = |own: &[&str]| arguments(own.iter().map(OsString::from));
+        assert_eq!(next(&["serve", "--read-only"]), ["serve", "--read-only", "--take-over"]);
+        assert_eq!(next(&["serve", "--take-over", "--tls"]), ["serve", "--tls", "--take-over"]);
+        assert_eq!(next(&["--json", "serve", "--replace"]), ["--json", "serve", "--take-over"]);
+    }
+}

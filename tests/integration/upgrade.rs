@@ -1,0 +1,210 @@
+//! A running daemon is replaced by another one, which takes over what it has (`docs/upgrade.md`).
+#![cfg(target_os = "linux")]
+
+use std::{fs, net::TcpStream, os::unix::fs::PermissionsExt as _, sync::mpsc};
+
+use serde_json::{Value, json};
+
+use crate::{
+    common::{Http, ProcessEnd, World, eventually, type_line},
+    http_port,
+    subscribers::{Numbered, Sse},
+};
+
+/// Prints `line 1`, `line 2` and so on.
+const COUNTS: &str = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.002; done";
+
+/// Upgrades, and returns the process that has taken over.
+fn upgrade(world: &World) -> u64 {
+    let pid = world.json(&["upgrade"])["pid"].as_u64().unwrap();
+    assert_eq!(world.json(&["status"])["pid"].as_u64(), Some(pid));
+    pid
+}
+
+/// Reads numbered lines until told to end, and returns the gaps and the last line.
+fn read_in_background(world: &World, pane: &str) -> (mpsc::Sender<()>, std::thread::JoinHandle<(usize, u64)>) {
+    let mut events = Sse::open(world, &format!("panes={}&types=output&since=start", pane.replace('%', "%25")));
+    let (end, ended) = mpsc::channel::<()>();
+    let reader = std::thread::spawn(move || {
+        let mut lines = Numbered::default();
+        while let Some(event) = events.next() {
+            if event.kind == "output" {
+                lines.event(&event.data);
+            }
+            if ended.try_recv().is_ok() {
+                return (lines.gaps, lines.last().unwrap());
+            }
+        }
+        panic!("the stream ended after line {:?}", lines.last());
+    });
+    (end, reader)
+}
+
+#[test]
+fn ten_upgrades_end_no_wait_and_leave_no_gap() {
+    let world = World::with_server();
+    let counting = world.window(COUNTS);
+    let quiet = world.window("cat");
+    world.await_output(&counting, "line 100\\b");
+    let first = u64::from(world.daemon_pid().unwrap());
+    let clients = world.tmux(&["list-clients", "-F", "#{client_pid}"]);
+    let cursor = world.ok(&["cursor", "-t", &counting]).trim().to_owned();
+    let (end, reader) = read_in_background(&world, &counting);
+    let mut tail = world.spawn(&["tail", "-f", "-t", &counting]);
+    let wait = world.spawn(&["--json", "wait-for", "-t", &quiet, "-p", "DONE (\\d+)", "-T", "300"]);
+    let body = json!({ "panes": [quiet], "patterns": ["DONE"], "timeout_ms": 300_000 });
+    let by_http = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&body));
+    eventually("both waits are open", || world.json(&["status"])["waits"] == 2);
+    let mut last = first;
+    for round in 0..10 {
+        let pid = upgrade(&world);
+        assert_ne!(pid, last, "{round}");
+        last = pid;
+        eventually("both waits continue", || world.json(&["status"])["waits"] == 2);
+    }
+    assert_eq!(world.tmux(&["list-clients", "-F", "#{client_pid}"]), clients, "the clients stay attached");
+    let since = world.json(&["read", "-t", &counting, "--since", &cursor]);
+    assert_eq!(since["gap"], Value::Null, "{since}");
+    type_line(&world, &quiet, "DONE 10");
+    let ended = wait.finish();
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert_eq!(ended.json()["outcome"], "matched", "{ended:?}");
+    assert_eq!(Http::read(by_http).json()["outcome"], "matched");
+    let number = |line: &str| line.trim().strip_prefix("line ").and_then(|number| number.parse::<u64>().ok());
+    let before = number(&tail.line_where("a line", |line| number(line).is_some())).unwrap();
+    let mut expected = before;
+    let target = before + 500;
+    while expected < target {
+        expected += 1;
+        assert_eq!(number(&tail.line().unwrap()), Some(expected));
+    }
+    tail.kill();
+    end.send(()).unwrap();
+    let (gaps, line) = reader.join().unwrap();
+    assert!(gaps == 0 && line > 100, "{gaps} gaps until line {line}");
+    // It is the one daemon.
+    let second = world.muxtap(&["serve"]);
+    assert!(second.status != 0 && second.stderr.contains(&format!("process {last}")), "{second:?}");
+    eventually("those that were replaced have left", || {
+        world.processes().iter().filter(|(_, command)| command.contains("serve")).count() == 1
+    });
+    world.ok(&["stop"]);
+    assert!(!world.daemon_socket().exists());
+    assert_eq!(world.muxtap(&["status"]).status, 1);
+    assert!(world.muxtap(&["upgrade"]).status == 1, "there is nothing to upgrade");
+}
+
+#[test]
+fn a_program_that_does_not_take_over_leaves_everything() {
+    let world = World::with_server();
+    let counting = world.window(COUNTS);
+    let quiet = world.window("cat");
+    world.await_output(&counting, "line 10\\b");
+    let pid = world.daemon_pid();
+    let (end, reader) = read_in_background(&world, &counting);
+    let wait = world.spawn(&["wait-for", "-t", &quiet, "-p", "DONE", "-T", "300"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let program = |name: &str, script: &str| {
+        let path = world.path(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let fails = |args: &[&str], expected: &str| {
+        let answer = world.muxtap(&[&["upgrade"], args].concat());
+        assert!(answer.status == 1 && answer.stderr.contains(expected), "{args:?}: {answer:?}");
+        assert_eq!(world.daemon_pid(), pid);
+    };
+    fails(&["--program", &program("fails", "exit 7")], "exit status: 7");
+    fails(&["--program", &program("hangs", "exec sleep 1000")], "sent nothing for 10 s");
+    // It refuses before and after it has accepted.
+    let refuses = "printf '\\012\\000\\000\\000\\001\\010too old!' >&0; exec cat >/dev/null";
+    fails(&["--program", &program("refuses", refuses)], "too old!");
+    let leaves = "printf '\\001\\000\\000\\000\\002' >&0";
+    fails(&["--program", &program("leaves", leaves)], "exit status: 0");
+    let dir = world.dir().display().to_string();
+    fails(&["--program", &dir], "cannot start");
+    // Settings that the new program refuses.
+    let config = world.path("config.toml");
+    fs::write(&config, "ring_bytes = \"much\"\n").unwrap();
+    let mut broken = world.muxtap_command(&["serve", "--replace", "--config"]);
+    let broken = crate::common::run(broken.arg(&config));
+    assert!(broken.status != 0 && broken.stderr.contains("ring_bytes"), "{broken:?}");
+    assert_eq!(world.daemon_pid(), pid);
+    // A port that is taken is refused when the daemon has accepted, before anything stops.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().map(|at| (taken, at.to_string())).unwrap();
+    let refused = world.muxtap(&["serve", "--replace", "--http", &taken.1]);
+    assert!(refused.status != 0 && refused.stderr.contains("cannot listen"), "{refused:?}");
+    assert_eq!(world.daemon_pid(), pid);
+    type_line(&world, &quiet, "DONE");
+    assert_eq!(wait.finish().status, 0);
+    end.send(()).unwrap();
+    assert_eq!(reader.join().unwrap().0, 0, "gaps");
+}
+
+#[test]
+fn a_started_daemon_replaces_the_running_one() {
+    let world = World::with_server();
+    let counting = world.window(COUNTS);
+    world.await_output(&counting, "line 10\\b");
+    let (end, reader) = read_in_background(&world, &counting);
+    let service = world.spawn(&["serve", "--replace", "--read-only"]);
+    eventually("it has taken over", || world.daemon_pid() == Some(service.pid()));
+    world.error("READ_ONLY", &["send-keys", "-t", &counting, "x"]);
+    end.send(()).unwrap();
+    assert_eq!(reader.join().unwrap().0, 0, "gaps");
+    world.ok(&["stop"]);
+    assert_eq!(service.finish().status, 0);
+    // Without a daemon it is the first one.
+    let service = world.spawn(&["serve", "--replace"]);
+    eventually("it runs", || world.daemon_pid() == Some(service.pid()));
+    world.ok(&["stop"]);
+    assert_eq!(service.finish().status, 0);
+}
+
+#[test]
+fn what_cannot_be_handed_over_is_named() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    let pid = world.daemon_pid();
+    let recorded = world.path("recorded.cast").display().to_string();
+    let id = world.ok(&["record", "-t", &pane, "-o", &recorded, "--detach"]).trim().to_owned();
+    let pid = pid.or_else(|| world.daemon_pid());
+    let refused = world.error("CONFLICT", &["upgrade"]);
+    assert!(refused.contains("recording") && refused.contains("--force"), "{refused}");
+    world.ok(&["record", "stop", &id]);
+    // A wait for a quiet pane depends on when it began.
+    let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "a", "-p", "b", "-T", "300"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let refused = world.error("CONFLICT", &["upgrade"]);
+    assert!(refused.contains("waits (1)"), "{refused}");
+    assert_eq!(world.daemon_pid(), pid);
+    world.ok(&["upgrade", "--force"]);
+    assert_ne!(world.daemon_pid(), pid);
+    assert_eq!(wait.finish().json()["outcome"], "cancelled");
+}
+
+#[test]
+fn ports_are_handed_over_and_only_the_user_replaces_the_daemon() {
+    let world = World::new();
+    let (service, addr) = http_port::serving(&world, &[]);
+    let token = http_port::token(&world);
+    let body = json!({ "program": "/bin/false" });
+    eventually("it runs", || world.daemon_pid() == Some(service.pid()));
+    for (path, method) in [("/v1/upgrade", "POST"), ("/v1/replace", "GET")] {
+        let refused = http_port::asked(&addr, &token, method, path, (method == "POST").then_some(&body));
+        assert_eq!((refused.status, refused.json()["code"].as_str()), (401, Some("UNAUTHORIZED")), "{refused:?}");
+    }
+    assert_eq!(world.daemon_pid(), Some(service.pid()));
+    let end = ProcessEnd::of(service.pid());
+    let pid = upgrade(&world);
+    // Nothing is left to relay.
+    end.wait();
+    assert_eq!(world.json(&["status"])["http"], json!([format!("http://{addr}")]));
+    let status = http_port::asked(&addr, &token, "GET", "/v1/status", None).json();
+    assert_eq!(status["pid"].as_u64(), Some(pid), "{status}");
+    world.ok(&["stop"]);
+    assert_eq!(service.finish().status, 0);
+    assert!(TcpStream::connect(&addr).is_err());
+}
