@@ -316,7 +316,7 @@ fn a_file_that_cannot_be_edited_safely_is_not_changed() {
         assert!(answer.status == 2 && answer.stderr.contains(says), "{text}: {answer:?}");
         assert!(answer.stderr.contains("the file was not changed"), "{answer:?}");
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        assert_eq!(files_below(file.parent().unwrap()), [file.clone()]);
+        assert_eq!(files_below(file.parent().unwrap()), std::slice::from_ref(&file));
     }
     fs::remove_file(&file).unwrap();
     symlink("/nowhere/settings.json", &file).unwrap();

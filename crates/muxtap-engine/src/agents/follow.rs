@@ -369,13 +369,12 @@ pub(super) async fn read_screen(server: &Server, pane: &Arc<PaneState>) -> Optio
         let title = title.unwrap_or_else(|| locked.metadata().title.clone());
         (title, locked.screen().followed().map(shown_lines))
     };
-    let content = match shown {
-        Some((content, _)) => content,
-        None => {
-            let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
-            let rows = text.lines().map(normalize).collect();
-            PaneContent { rows, starts_within_line, ..PaneContent::default() }
-        }
+    let content = if let Some((content, _)) = shown {
+        content
+    } else {
+        let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
+        let rows = text.lines().map(normalize).collect();
+        PaneContent { rows, starts_within_line, ..PaneContent::default() }
     };
     Some(PaneContent { title, ..content })
 }

@@ -149,7 +149,7 @@ fn with_report(screen: Judgement, report: &Report, line: Line) -> Judgement {
         screen
     } else {
         let mut evidence = screen.evidence;
-        evidence.rule = "report".to_owned();
+        "report".clone_into(&mut evidence.rule);
         (evidence.rows, evidence.title) = (Vec::new(), None);
         Judgement { state: request.state, question: None, options: Vec::new(), digest: None, evidence }
     };

@@ -29,7 +29,8 @@ struct Input {
     tool_name: Option<String>,
     #[serde(rename = "toolName")]
     copilot_tool: Option<String>,
-    tool_input: Option<ToolInput>,
+    #[serde(rename = "tool_input")]
+    tool: Option<ToolInput>,
     notification_type: Option<String>,
     message: Option<String>,
     /// Set in the hooks of a sub-agent.
@@ -77,14 +78,14 @@ pub(super) fn request(
     let event = event.or(input.hook_event_name.as_deref())?;
     let state = state_of(agent, event, &input)?;
     let tool = input.tool_name.as_deref().or(input.copilot_tool.as_deref());
-    let what = input.tool_input.as_ref().and_then(ToolInput::what);
+    let what = input.tool.as_ref().and_then(ToolInput::what);
     let described = match (tool, what) {
         (Some(tool), Some(what)) => Some(format!("{tool}: {what}")),
         (Some(tool), None) => Some(tool.to_owned()),
         (None, _) => input.message.clone(),
     };
     let asks = matches!(state, AgentState::Permission | AgentState::Question);
-    let own = input.tool_input.as_ref().and_then(|input| input.questions.as_ref()?.first());
+    let own = input.tool.as_ref().and_then(|input| input.questions.as_ref()?.first());
     let own = own.filter(|_| state == AgentState::Question);
     let question = own.and_then(|own| own.question.clone()).or_else(|| described.clone()).filter(|_| asks);
     let options = own.map(|own| own.options.iter().filter_map(|one| one.label.clone()).take(16).collect());
@@ -101,41 +102,65 @@ pub(super) fn request(
 
 /// Returns the state that an event means.
 fn state_of(agent: &str, event: &str, input: &Input) -> Option<AgentState> {
+    match agent {
+        "gemini" => state_of_gemini(event, input),
+        "cursor" => state_of_cursor(event, input),
+        "copilot" => state_of_copilot(event),
+        _ => state_of_claude(event, input),
+    }
+}
+
+/// Claude Code, and Codex, which names its events alike.
+fn state_of_claude(event: &str, input: &Input) -> Option<AgentState> {
     use AgentState::{Errored, Idle, Permission, Question, Working};
-    let tool = input.tool_name.as_deref().unwrap_or_default();
-    let state = match (agent, event) {
-        ("gemini", "BeforeAgent" | "BeforeTool" | "AfterTool" | "PreCompress") => Working,
-        ("gemini", "AfterAgent" | "SessionStart") => Idle,
-        ("gemini", "Notification") if input.notification_type.as_deref() == Some("ToolPermission") => Permission,
-        ("cursor", "beforeSubmitPrompt" | "preToolUse" | "postToolUse" | "postToolUseFailure") => Working,
-        ("cursor", "stop") if input.status.as_deref() == Some("error") => Errored,
-        ("cursor", "stop" | "sessionStart") => Idle,
-        ("copilot", "userPromptSubmitted" | "preToolUse" | "postToolUse") => Working,
-        ("copilot", "permissionRequest") => Permission,
-        ("copilot", "agentStop" | "sessionStart") => Idle,
-        ("copilot", "errorOccurred") => Errored,
-        ("gemini" | "cursor" | "copilot", _) => return None,
-        // Claude Code and Codex name their events alike.
-        (_, "PreToolUse") if tool == "AskUserQuestion" => Question,
-        (_, "PermissionRequest") if tool == "AskUserQuestion" => Question,
-        (_, "UserPromptSubmit" | "PreToolUse" | "PostToolUse" | "PostToolUseFailure" | "PermissionDenied") => Working,
-        (_, "PreCompact" | "ElicitationResult") => Working,
-        (_, "PermissionRequest") => Permission,
-        (_, "Elicitation") => Question,
-        (_, "Notification") => match input.notification_type.as_deref()? {
+    let asks = input.tool_name.as_deref() == Some("AskUserQuestion");
+    let state = match event {
+        "PreToolUse" | "PermissionRequest" | "Elicitation" if asks || event == "Elicitation" => Question,
+        "UserPromptSubmit" | "PreToolUse" | "PostToolUse" | "PostToolUseFailure" | "PermissionDenied"
+        | "PreCompact" | "ElicitationResult" => Working,
+        "PermissionRequest" => Permission,
+        "Notification" => match input.notification_type.as_deref()? {
             "permission_prompt" => Permission,
             "elicitation_dialog" => Question,
             "idle_prompt" => Idle,
             _ => return None,
         },
-        (_, "SessionStart" | "Stop" | "Interrupt") => Idle,
-        (_, "StopFailure") => Errored,
+        "SessionStart" | "Stop" | "Interrupt" => Idle,
+        "StopFailure" => Errored,
         _ => return None,
     };
     // A sub-agent works within its agent, which may itself wait for its user. Its dialogs are the
     // agent's.
     let is_sub = input.agent_id.is_some() && !matches!(state, Permission | Question);
     (!is_sub).then_some(state)
+}
+
+fn state_of_gemini(event: &str, input: &Input) -> Option<AgentState> {
+    match event {
+        "BeforeAgent" | "BeforeTool" | "AfterTool" | "PreCompress" => Some(AgentState::Working),
+        "AfterAgent" | "SessionStart" => Some(AgentState::Idle),
+        "Notification" if input.notification_type.as_deref() == Some("ToolPermission") => Some(AgentState::Permission),
+        _ => None,
+    }
+}
+
+fn state_of_cursor(event: &str, input: &Input) -> Option<AgentState> {
+    match event {
+        "beforeSubmitPrompt" | "preToolUse" | "postToolUse" | "postToolUseFailure" => Some(AgentState::Working),
+        "stop" if input.status.as_deref() == Some("error") => Some(AgentState::Errored),
+        "stop" | "sessionStart" => Some(AgentState::Idle),
+        _ => None,
+    }
+}
+
+fn state_of_copilot(event: &str) -> Option<AgentState> {
+    match event {
+        "userPromptSubmitted" | "preToolUse" | "postToolUse" => Some(AgentState::Working),
+        "permissionRequest" => Some(AgentState::Permission),
+        "agentStop" | "sessionStart" => Some(AgentState::Idle),
+        "errorOccurred" => Some(AgentState::Errored),
+        _ => None,
+    }
 }
 
 impl ToolInput {

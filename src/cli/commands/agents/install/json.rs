@@ -127,17 +127,13 @@ fn find(text: &str, path: &[&str]) -> Result<Option<(Items, Option<(Items, usize
 /// Inserts an item at the end of an object or array, on a line of its own.
 fn insert(text: &str, at: &Items, depth: usize, item: &str) -> String {
     let indent = "  ".repeat(depth + 1);
-    match at.items.last() {
-        Some((_, last)) => {
-            let (head, tail) = text.split_at_checked(last.end).unwrap_or((text, ""));
-            format!("{head},\n{indent}{item}{tail}")
-        }
-        None => {
-            let (head, _) = text.split_at_checked(at.whole.start + 1).unwrap_or((text, ""));
-            let tail = text.get(at.whole.end - 1..).unwrap_or_default();
-            format!("{head}\n{indent}{item}\n{}{tail}", "  ".repeat(depth))
-        }
+    if let Some((_, last)) = at.items.last() {
+        let (head, tail) = text.split_at_checked(last.end).unwrap_or((text, ""));
+        return format!("{head},\n{indent}{item}{tail}");
     }
+    let (head, _) = text.split_at_checked(at.whole.start + 1).unwrap_or((text, ""));
+    let tail = text.get(at.whole.end - 1..).unwrap_or_default();
+    format!("{head}\n{indent}{item}\n{}{tail}", "  ".repeat(depth))
 }
 
 /// Removes an item, with its member's name and one comma.
