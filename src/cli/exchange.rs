@@ -50,6 +50,15 @@ pub(super) fn exchange(caller: &Caller, ask: &Ask) -> Option<Result<Reply, Error
     }
 }
 
+/// Sends a request to the daemon that runs, and waits for the reply, without any output. `None`: there
+/// is no daemon, or no reply.
+pub(super) fn ask_quietly(caller: &Caller, ask: &Ask) -> Option<()> {
+    let mut connection = Connection::open(caller)?;
+    let head = head(ask, &connection.query).into_bytes();
+    send_and_read(&mut connection.stream, head, ask.body.as_deref(), &mut |_| Ok(())).ok()?;
+    Some(())
+}
+
 /// A blocking connection to the daemon that runs.
 pub(super) struct Connection<'c> {
     caller: &'c Caller,

@@ -14,6 +14,7 @@ use super::{
         input::SendKeys,
         list::{DisplayMessage, HasSession, List, ListPanes, ListSessions, ListWindows},
         read::{CursorOf, Read},
+        report_agent::ReportAgent,
         wait_for::WaitFor,
     },
     exit_status,
@@ -26,6 +27,11 @@ use super::{
 pub(super) fn run(args: impl IntoIterator<Item = OsString>, begin: impl FnOnce()) -> Option<u8> {
     let line = parse(args)?;
     begin();
+    if matches!(&line.command, Quick::Report(report) if report.is_quiet()) {
+        let Quick::Report(report) = line.command else { return Some(0) };
+        report.run_quietly(line.server);
+        return Some(0);
+    }
     let caller = Caller::new(&line.server, line.json).ok()?;
     let outcome = match &line.command {
         Quick::Capture(command) => run_at_once(command, &caller),
@@ -34,6 +40,7 @@ pub(super) fn run(args: impl IntoIterator<Item = OsString>, begin: impl FnOnce()
         Quick::Has(command) => run_at_once(command, &caller),
         Quick::Panes(command) => list(command, &caller),
         Quick::Read(command) => command.run_at_once(&caller),
+        Quick::Report(command) => run_at_once(&**command, &caller),
         Quick::Send(command) => run_at_once(command, &caller),
         Quick::Sessions(command) => list(command, &caller),
         Quick::Wait(command) => command.run_at_once(&caller),
@@ -68,6 +75,7 @@ enum Quick {
     Has(HasSession),
     Panes(ListPanes),
     Read(Read),
+    Report(Box<ReportAgent>),
     Send(SendKeys),
     Sessions(ListSessions),
     Wait(Box<WaitFor>),
@@ -135,6 +143,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "list-sessions" | "ls" => "list-sessions",
         "list-windows" | "lsw" => "list-windows",
         "read" => "read",
+        "report-agent" => "report-agent",
         "send-keys" | "send" => "send-keys",
         "wait-for" | "wait" => "wait-for",
         _ => return None,
@@ -146,6 +155,12 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "list-sessions" => Takes { values: "Ft", ..Takes::default() },
         "list-windows" => list,
         "read" => Takes { long_values: &["since", "until", "format", "max-bytes"], ..with_target },
+        "report-agent" => Takes {
+            words: &["quiet"],
+            long_values: &["state", "source", "seq", "message", "question", "session", "hook", "event"],
+            long_repeated: &["option"],
+            ..with_target
+        },
         "send-keys" => {
             Takes { flags: "lH", words: &["literal", "hex", "paste", "submit"], rest: Rest::All, ..with_target }
         }
@@ -169,6 +184,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Line> {
         "list-sessions" => Quick::Sessions(ListSessions::plain(&mut words)),
         "list-windows" => Quick::Windows(ListWindows::plain(&mut words)?),
         "read" => Quick::Read(Read::plain(&mut words)?),
+        "report-agent" => Quick::Report(Box::new(ReportAgent::plain(&mut words)?)),
         "wait-for" => Quick::Wait(Box::new(WaitFor::plain(&mut words)?)),
         _ => Quick::Send(SendKeys::plain(&mut words)?),
     };
@@ -337,6 +353,7 @@ mod tests {
             Quick::Has(args) => Command::HasSession(args),
             Quick::Panes(args) => Command::ListPanes(args),
             Quick::Read(args) => Command::Read(args),
+            Quick::Report(args) => Command::ReportAgent(args),
             Quick::Send(args) => Command::SendKeys(args),
             Quick::Sessions(args) => Command::ListSessions(args),
             Quick::Wait(args) => Command::WaitFor(args),
@@ -377,6 +394,10 @@ mod tests {
             "muxtap cursor -t %1",
             "muxtap read -t %1 --since start --format raw --max-bytes 4K --json",
             "muxtap read --until 10m -S /x",
+            "muxtap report-agent --state working --source a --seq 7 --message x -t %1",
+            "muxtap report-agent --state question --source a --question x --option y --option z --session s --quiet",
+            "muxtap report-agent --hook claude",
+            "muxtap report-agent --hook copilot --event agentStop --source mine --seq 1",
             "muxtap wait-for -t %1 -p passed -p failed --fail error --fail FAILED -T 10m --since start",
             "muxtap wait-for -T 60 -t %1 -t %2 -p a -p b --all",
             "muxtap wait -t %2 -p b -T 60 -t %1 -p a",
@@ -419,6 +440,12 @@ mod tests {
             "muxtap read --max-bytes x",
             "muxtap read --since start --since start",
             "muxtap wait-for -t %1",
+            "muxtap report-agent",
+            "muxtap report-agent --state working",
+            "muxtap report-agent --state ended --source a",
+            "muxtap report-agent --state idle --source a --seq x",
+            "muxtap report-agent --state idle --source a --event x",
+            "muxtap report-agent --hook claude --state idle",
             "muxtap wait-for -p x",
             "muxtap wait-for -t %1 %2 -p x",
             "muxtap wait-for -t %1 -p -x",
@@ -441,8 +468,8 @@ mod tests {
         fn no_plain_line_means_anything_else_to_the_tree(
             before in prop::sample::select(vec![&[] as &[_], &["--json"], &["-S", "/x"], &["-L", "n"]]),
             command in prop::sample::select(vec![
-                "capture-pane", "cursor", "display", "has-session", "list-panes", "ls", "lsw", "read", "send-keys",
-                "wait-for",
+                "capture-pane", "cursor", "display", "has-session", "list-panes", "ls", "lsw", "read", "report-agent",
+                "send-keys", "wait-for",
             ]),
             words in prop::collection::vec(
                 prop::sample::select(vec![
@@ -454,7 +481,8 @@ mod tests {
                     &["--since", "start"],
                     &["--since", "never"], &["--until", "5s"], &["--format", "ansi"], &["--max-bytes", "1"], &["--all"],
                     &["--any"], &["--exit"], &["--propagate"], &["--stable", "1.5"], &["--screen", "x"],
-                    &["--title", "x"],
+                    &["--title", "x"], &["--hook", "x"], &["--state", "idle"], &["--source", "x"], &["--quiet"],
+                    &["--option", "x"], &["--event", "x"],
                 ]),
                 0..7,
             ),

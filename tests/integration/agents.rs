@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::common::{Background, World, eventually};
 
-/// Follows commands, one a line: `show FILE`, `title TEXT`, `bell`, `flood TEXT`, `exit STATUS`.
+/// Follows commands, one a line: `run COMMAND`, `show FILE`, `title TEXT`, `bell`, `flood TEXT`, `exit STATUS`.
 const SCRIPT: &str = r#"#!/bin/sh
 stty -echo
 printf '\033[2J\033[Hfake %s is here\n' "$(basename "$0")"
@@ -16,6 +16,7 @@ while read -r what rest; do
         title) printf '\033]2;%s\007' "$rest" ;;
         bell) printf '\a' ;;
         flood) while :; do printf '\033[2J\033[H%s' "$rest"; done ;;
+        run) eval "$rest" ;;
         exit) exit "$rest" ;;
     esac
 done
@@ -79,7 +80,7 @@ pub fn stage(names: &[&str]) -> (World, String) {
     (world, pane)
 }
 
-fn put(path: &Path, script: &str) {
+pub fn put(path: &Path, script: &str) {
     fs::write(path, script).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
@@ -105,7 +106,7 @@ pub fn watch(world: &World) -> Background {
 }
 
 /// Returns the next event that differs from the last one.
-fn next(watch: &mut Background) -> Value {
+pub fn next(watch: &mut Background) -> Value {
     serde_json::from_str(&watch.line().expect("one more event")).unwrap()
 }
 
@@ -131,7 +132,7 @@ pub fn until(watch: &mut Background, state: &str) -> Value {
     }
 }
 
-fn listed(world: &World) -> Vec<Value> {
+pub fn listed(world: &World) -> Vec<Value> {
     world.json(&["agents"])["agents"].as_array().unwrap().clone()
 }
 

@@ -18,6 +18,13 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("list_panes", "targets", "list-panes -t", "list target"),
     ("list_panes", "everywhere", "- where neither server nor target is named", "list everywhere"),
     ("list_agents", "targets", "agents -t", "list target"),
+    ("report_agent", "state", "report-agent --state", "- an agent's hook reports"),
+    ("report_agent", "source", "report-agent --source", "- an agent's hook reports"),
+    ("report_agent", "seq", "report-agent --seq", "- an agent's hook reports"),
+    ("report_agent", "message", "report-agent --message", "- an agent's hook reports"),
+    ("report_agent", "question", "report-agent --question", "- an agent's hook reports"),
+    ("report_agent", "options", "report-agent --option", "- an agent's hook reports"),
+    ("report_agent", "session", "report-agent --session", "- an agent's hook reports"),
     ("format_list", "each", "- list-sessions, list-windows, list-panes", "- no tool evaluates formats"),
     ("format_list", "format", "list-panes -F", "- no tool evaluates formats"),
     ("format_list", "targets", "list-panes -t", "- no tool evaluates formats"),
@@ -270,6 +277,8 @@ fn every_field_of_a_request_can_be_given_on_every_interface_that_offers_it() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The operation whose `session` is an agent's own, not tmux's.
+const OWN_SESSION: &str = "report_agent";
 /// The names of fields that hold targets.
 const TARGETS: [&str; 6] = ["targets", "panes", "pane", "session", "sessions", "window"];
 
@@ -365,7 +374,9 @@ fn requests(document: &Value, host: &str) -> Vec<Named> {
                     add(name, &plain, Some(format!("{name}={in_url}")), body(None));
                 }
             }
-            for name in fields.keys().filter(|name| TARGETS.contains(&name.as_str())) {
+            let is_target =
+                |name: &&String| TARGETS.contains(&name.as_str()) && !(id == OWN_SESSION && *name == "session");
+            for name in fields.keys().filter(is_target) {
                 add(name, &plain, None, body(Some(name)));
             }
         }
@@ -399,7 +410,7 @@ fn each_field_that_names_targets_takes_a_host() {
 
 /// The operations that a caller may carry out who may only read. On the Unix socket the user's own
 /// recordings are among them.
-const READS: [&str; 22] = [
+const READS: [&str; 23] = [
     "list_sessions",
     "get_session",
     "list_windows",
@@ -412,6 +423,7 @@ const READS: [&str; 22] = [
     "get_wait",
     "cancel_wait",
     "list_agents",
+    "explain_agent",
     "stream_events",
     "list_recordings",
     "get_recording",

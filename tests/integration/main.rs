@@ -18,6 +18,7 @@
     reason = "a test says what is wrong by panicking, is its own documentation, and may be one long table"
 )]
 
+mod agent_reports;
 mod agent_sessions;
 mod agents;
 mod all_at_once;

@@ -73,8 +73,8 @@ pub struct AgentRow {
 /// The evidence for an agent's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentEvidence {
-    /// The name of the rule that applied; `none` if no rule did, `process` if the agent's process
-    /// ended.
+    /// The name of the rule that applied; `none` if no rule did, `report` if the agent reported the
+    /// state, `process` if its process ended.
     pub rule: String,
     /// The rows of the screen that matched the rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,6 +82,19 @@ pub struct AgentEvidence {
     /// The title, if it matched the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// The source whose report was joined with the screen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// How the report and the screen were joined: the name of a line of the table in
+    /// `docs/agent-reports.md`. Absent without a report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<String>,
+    /// What the agent reports that it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The agent's own id of its session, as it reported it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
 }
 
 /// An agent in a pane.
@@ -139,4 +152,132 @@ pub struct AgentList {
     /// Why the user's own rules are not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_error: Option<String>,
+}
+
+/// A state that an agent reports about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportAgentRequest {
+    /// The state; not `ended`, which is known from the kernel alone.
+    pub state: AgentState,
+    /// The name of the reporter: 1 to 32 lower-case letters, digits and hyphens.
+    pub source: String,
+    /// A number that grows with each report of a source: the newest counts.
+    pub seq: u64,
+    /// What the agent does, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What the agent asks; only with `permission` and `question`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// The answers that it offers; only with `permission` and `question`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// The agent's own id of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+/// The response to a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReportAgentAnswer {
+    /// The pane.
+    pub pane: PaneId,
+    /// Whether the report is stored; false if a newer one of the same source is known.
+    pub accepted: bool,
+    /// The process to which the report belongs, if it is known. The report ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// What a report is worth, compared with the screens since it came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportPhase {
+    /// The screen has not shown its state yet.
+    #[default]
+    Fresh,
+    /// The screen has shown its state.
+    Confirmed,
+    /// The screen has contradicted it since: it counts no longer.
+    Spent,
+}
+
+/// A report that is known of a pane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentReport {
+    /// The reporter's name.
+    pub source: String,
+    /// The number of the report.
+    pub seq: u64,
+    /// The reported state.
+    pub state: AgentState,
+    /// The process to which it belongs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// When it came, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What it is worth now.
+    pub phase: ReportPhase,
+    /// Whether it is the report that is joined with the screen: the last one of the agent's process.
+    pub counts: bool,
+    /// What the agent reports that it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The agent's own id of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+/// A state by an agent's screen alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentScreen {
+    /// The state.
+    pub state: AgentState,
+    /// The evidence.
+    pub evidence: AgentEvidence,
+}
+
+/// A rule of an agent, tried on the current screen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentRuleTried {
+    /// The rule's name.
+    pub rule: String,
+    /// The state that it means.
+    pub state: AgentState,
+    /// Its priority: of the rules that apply, the one with the highest decides.
+    pub priority: i32,
+    /// Whether it applies.
+    pub applies: bool,
+}
+
+/// A process on a pane's terminal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentProcess {
+    /// Its id.
+    pub pid: u32,
+    /// The name of its program.
+    pub program: String,
+    /// The id of the agent that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// Why an agent is in its state: everything that was considered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentExplanation {
+    /// The pane.
+    pub pane: PaneId,
+    /// The agent with its state; absent if none is known in the pane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentInfo>,
+    /// The state by the screen alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen: Option<AgentScreen>,
+    /// The reports of living processes, newest first.
+    pub reports: Vec<AgentReport>,
+    /// The agent's rules in the order in which they are tried. The bell is not considered.
+    pub rules: Vec<AgentRuleTried>,
+    /// The processes on the pane's terminal; empty if the system does not list them.
+    pub processes: Vec<AgentProcess>,
 }

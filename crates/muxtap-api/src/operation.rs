@@ -14,6 +14,8 @@ pub enum Operation {
     Input,
     /// Answers an agent's question.
     Answer,
+    /// Reports an agent's state.
+    Report,
     /// Runs a command in an existing shell.
     Run,
     /// Creates a session.
@@ -52,7 +54,10 @@ impl Operation {
     pub const fn tier(self) -> Tier {
         match self {
             Self::Look => Tier::Read,
-            Self::Format | Self::Input | Self::Answer | Self::Run => Tier::Input,
+            // A report changes what other callers see, as drawing on the pane's screen does, which needs
+            // this tier too. Who may report for which pane is checked in addition
+            // (docs/agent-reports.md).
+            Self::Format | Self::Input | Self::Answer | Self::Report | Self::Run => Tier::Input,
             Self::NewSession
             | Self::NewWindow
             | Self::SplitWindow
@@ -75,6 +80,7 @@ impl Operation {
             Self::Format => "format",
             Self::Input => "input",
             Self::Answer => "answer",
+            Self::Report => "report-agent",
             Self::Run => "run",
             Self::NewSession => "new-session",
             Self::NewWindow => "new-window",

@@ -2,8 +2,8 @@
 
 use crate::{
     AlisQuery, CaptureRequest, EventsRequest, FormatListQuery, FormatQuery, InputRequest, ListAllQuery, ListQuery,
-    NewSessionRequest, NewWindowRequest, PatchRequest, ReadRequest, RecordRequest, RunRequest, SplitRequest,
-    SubscribeRequest, WaitRequest,
+    NewSessionRequest, NewWindowRequest, PatchRequest, ReadRequest, RecordRequest, ReportAgentRequest, RunRequest,
+    SplitRequest, SubscribeRequest, WaitRequest,
 };
 
 /// A field that names targets, each of which may begin with a host: `HOST/TARGET`.
@@ -56,6 +56,7 @@ impl Fields for CaptureRequest {}
 impl Fields for FormatQuery {}
 impl Fields for InputRequest {}
 impl Fields for ReadRequest {}
+impl Fields for ReportAgentRequest {}
 impl Fields for RunRequest {}
 
 impl Fields for ListQuery {

@@ -10,6 +10,13 @@ pub fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns the microseconds of the system's monotonic clock: the same for all processes, growing until
+/// the system boots again.
+pub fn monotonic_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1000
+}
+
 /// Returns the time this many milliseconds ago, in milliseconds since 1970.
 pub fn ago_ms(ago: u64) -> u64 {
     now_ms().saturating_sub(ago)

@@ -95,6 +95,16 @@ pub const AGENT_LOOK_LATEST: Duration = Duration::from_secs(5);
 /// The shortest interval between queries for the screen of an agent that prints, if screens are not
 /// followed in memory.
 pub const AGENT_ASK: Duration = Duration::from_secs(1);
+/// The most reports of agents that are kept of one pane; the oldest are dropped.
+pub const AGENT_REPORTS: usize = 16;
+/// The most bytes of the name of a report's source.
+pub const AGENT_SOURCE_BYTES: usize = 32;
+/// The most bytes of a message, an answer or a session's id in an agent's report; longer ones are cut.
+pub const AGENT_REPORT_BYTES: usize = 1024;
+/// The most bytes of a question in an agent's report; a longer one is cut.
+pub const AGENT_QUESTION_BYTES: usize = 4096;
+/// The most answers in an agent's report.
+pub const AGENT_REPORT_OPTIONS: usize = 16;
 /// How long a pane is followed after its last use, unless configured otherwise
 /// ([`muxtap_tmux::CoverageMode::Used`]).
 pub const FOLLOW_FOR: Duration = Duration::from_secs(600);

@@ -375,6 +375,7 @@ fn engine_routes() -> Router<App> {
         .route("/v1/panes/{pane}/commands", get(routes::commands))
         .route("/v1/panes/{pane}/input", post(routes::input))
         .route("/v1/panes/{pane}/run", post(routes::run))
+        .route("/v1/panes/{pane}/agent", get(routes::explain_agent).post(routes::report_agent))
         .route("/v1/waits", get(routes::list_waits).post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/capability", post(capability::run))

@@ -47,6 +47,8 @@ use super::{capability, guard, hosts, recordings, routes, stream, text};
         routes::wait_result,
         routes::cancel_wait,
         routes::agents,
+        routes::report_agent,
+        routes::explain_agent,
         hosts::list,
         capability::run,
         recordings::list,

@@ -17,11 +17,12 @@ use super::{
 };
 
 use muxtap_api::{
-    AgentList, CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, ConfigAnswer, ConfigFile, CreatedAnswer,
-    DoneAnswer, EnvironmentAnswer, Fields, FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest,
-    ListAllQuery, ListQuery, NewSessionRequest, NewWindowRequest, Operation, PaneInfo, PaneList, PatchRequest,
-    ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest,
-    StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest, WindowInfo, WindowList,
+    AgentExplanation, AgentList, CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, ConfigAnswer,
+    ConfigFile, CreatedAnswer, DoneAnswer, EnvironmentAnswer, Fields, FormatAnswer, FormatListQuery, FormatQuery,
+    InputAnswer, InputRequest, ListAllQuery, ListQuery, NewSessionRequest, NewWindowRequest, Operation, PaneInfo,
+    PaneList, PatchRequest, ReadAnswer, ReadRequest, ReportAgentAnswer, ReportAgentRequest, RunAnswer, RunRequest,
+    ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList,
+    WaitRequest, WindowInfo, WindowList,
 };
 use muxtap_net::{OutOfDescriptors, Peer};
 
@@ -544,6 +545,43 @@ pub async fn cancel_wait(request: ServerRequest) -> Response {
             Operation::Look,
             |request| async move { Ok(Json(request.app.engine.cancel_wait(&request.target).await?)) },
         )
+        .await
+}
+
+/// Stores a state that an agent in a pane reports about itself.
+///
+/// A process that runs in another pane is UNAUTHORIZED.
+#[utoipa::path(
+    post, path = "/v1/panes/{pane}/agent", operation_id = "report_agent", tag = "agents",
+    params(PathPane, ServerQuery),
+    request_body = ReportAgentRequest,
+    responses((status = 200, description = "The answer", body = ReportAgentAnswer), Failures)
+)]
+pub async fn report_agent(request: ServerRequest<Body<ReportAgentRequest>>) -> Response {
+    request
+        .respond(Operation::Report, |request| async move {
+            let (server, target) = request.pane().await?;
+            let caller = match request.parts.extensions.get::<Peer>() {
+                Some(Peer::Unix { pid, .. }) => pid.and_then(|pid| u32::try_from(pid).ok()),
+                _ => None,
+            };
+            Ok(Json(server.report_agent(&target, &request.fields.0, caller).await?))
+        })
+        .await
+}
+
+/// Explains the state of the agent in a pane.
+#[utoipa::path(
+    get, path = "/v1/panes/{pane}/agent", operation_id = "explain_agent", tag = "agents",
+    params(PathPane, ServerQuery),
+    responses((status = 200, description = "The answer", body = AgentExplanation), Failures)
+)]
+pub async fn explain_agent(request: ServerRequest) -> Response {
+    request
+        .respond(Operation::Look, |request| async move {
+            let (server, target) = request.pane().await?;
+            Ok(Json(server.explain_agent(&target).await?))
+        })
         .await
 }
 

@@ -58,7 +58,7 @@ pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered, unreadable};
 pub use orphans::ClientName;
 pub use own_program::OwnProgram;
 pub use probe::{Proc, ProcessProbe, Subject};
-pub use processes::Process;
+pub use processes::{Process, Relative};
 pub use program::{CoverageMode, ForeignServer, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::{FollowAll, ServerLink};

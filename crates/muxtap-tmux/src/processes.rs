@@ -13,9 +13,20 @@ pub struct Process {
     pub stopped: bool,
 }
 
-/// The maximum number of processes of one terminal that are read.
+/// The maximum number of processes that are read for one terminal, or one chain of ancestors.
 #[cfg(target_os = "linux")]
 const MOST: usize = 256;
+
+/// A process among the ancestors of another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relative {
+    /// Its id.
+    pub pid: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its arguments, the program first.
+    pub args: Vec<String>,
+}
 
 /// The terminal of a process, and the processes on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +63,19 @@ impl Proc {
             }
         }
         Some(Terminal { foreground, processes })
+    }
+
+    /// Returns process `pid` and its ancestors, itself first. Empty if it is unknown.
+    pub fn ancestors_of(&self, pid: u32) -> Vec<Relative> {
+        let mut chain = Vec::new();
+        let mut next = pid;
+        // The first process of the system is an ancestor of every process.
+        while next > 1 && chain.len() < MOST {
+            let Some(stat) = self.stat(next) else { break };
+            chain.push(Relative { pid: next, group: stat.group, args: self.args_of(next).unwrap_or_default() });
+            next = stat.parent;
+        }
+        chain
     }
 
     /// Returns whether process `pid` finds the same files under the same names as this process, and
@@ -146,6 +170,11 @@ impl Proc {
     /// Returns `None`: this system does not report it.
     pub fn terminal_of(&self, _: u32) -> Option<Terminal> {
         None
+    }
+
+    /// Returns nothing: this system does not report it.
+    pub fn ancestors_of(&self, _: u32) -> Vec<Relative> {
+        Vec::new()
     }
 
     /// Returns false: this system does not report it.

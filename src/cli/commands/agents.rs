@@ -1,8 +1,11 @@
 //! `agents`.
 
+mod explain;
+mod install;
+
 use std::collections::HashMap;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use muxtap_base::{clock::now_ms, plain};
 
 use super::{
@@ -16,6 +19,7 @@ use crate::{
     cli::{
         EXIT_ERROR,
         follow::{FollowedEvents, Recovery},
+        one_request,
     },
 };
 
@@ -27,7 +31,10 @@ use crate::{
 #[command(after_long_help = "Examples:
   muxtap agents
   muxtap agents --watch                          print a line for each change of state
+  muxtap agents explain -t work                  say why an agent is in its state
+  muxtap agents install claude --dry-run         show what its hooks would be
   muxtap agents --json | jq -r '.agents[] | select(.state == \"permission\") | .pane'")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(in crate::cli) struct Agents {
     /// List only agents in these panes; names may contain `*`; repeatable (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
@@ -35,6 +42,17 @@ pub(in crate::cli) struct Agents {
     /// Print a line for each agent, then one for each change of state
     #[arg(short, long)]
     watch: bool,
+
+    #[command(subcommand)]
+    word: Option<AgentsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentsCommand {
+    Explain(explain::Explain),
+    Install(install::Install),
+    Uninstall(install::Uninstall),
+    Status(install::Status),
 }
 
 impl Agents {
@@ -44,8 +62,13 @@ impl Agents {
     }
 
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        if self.watch {
-            return self.follow(caller).await;
+        match self.word {
+            Some(AgentsCommand::Explain(explain)) => return one_request::run(&explain, caller).await,
+            Some(AgentsCommand::Install(install)) => return install.run(caller),
+            Some(AgentsCommand::Uninstall(uninstall)) => return uninstall.run(caller),
+            Some(AgentsCommand::Status(status)) => return status.run(caller),
+            None if self.watch => return self.follow(caller).await,
+            None => {}
         }
         let list: AgentList = caller.client().await?.get("/v1/agents", &listed(&self.targets)?).await?;
         if caller.json {

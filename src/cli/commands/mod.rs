@@ -26,6 +26,7 @@ pub(super) mod mcp;
 pub(super) mod open;
 pub(super) mod read;
 pub(super) mod record;
+pub(super) mod report_agent;
 pub(super) mod run;
 pub(super) mod search;
 pub(super) mod shell_integration;

@@ -122,9 +122,10 @@ impl Follower {
 
     /// Carries out the due steps. Returns `false` when the pane no longer exists.
     async fn step(&mut self, host: &Arc<Host>, ended: bool) -> bool {
-        let (program, gone) = {
+        let (program, reported, gone) = {
             let mut locked = self.pane.lock();
-            (locked.agent_signals().take_program_changed(), locked.exit().is_some())
+            let signals = locked.agent_signals();
+            (signals.take_program_changed(), signals.take_reported(), locked.exit().is_some())
         };
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
@@ -140,6 +141,9 @@ impl Follower {
         if program || ended {
             self.pause = limits::AGENT_LOOK;
             self.identify(host).await;
+        }
+        if reported {
+            self.join(host);
         }
         let now = Instant::now();
         let (screen_changed, last_output) = {
@@ -218,6 +222,7 @@ impl Follower {
             None if cfg!(target_os = "linux") => None,
             None => find_by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
         };
+        let found = found.or_else(|| self.reported_agent());
         let same = |running: &RunningAgent| {
             found.as_ref().is_some_and(|(agent, pid)| agent.id == running.agent.id && *pid == running.pid)
         };
@@ -233,6 +238,7 @@ impl Follower {
         let in_use = host.use_values(&self.pane);
         let mut locked = self.pane.lock();
         locked.agent_signals().track_changes(true);
+        locked.agent_signals().reports().set_screen(None);
         // The current screen is examined when it is quiet.
         locked.agent_signals().screen_changed(None);
         let bell = locked.shell_marks().bell;
@@ -248,6 +254,16 @@ impl Follower {
         });
     }
 
+    /// Returns the agent that no rule knows, but that reports its state.
+    fn reported_agent(&self) -> Option<(Arc<Agent>, Option<u32>)> {
+        let mut locked = self.pane.lock();
+        let report = locked.agent_signals().reports().newest()?;
+        let source = &report.request.source;
+        // The rules of an agent with this name judge the screen, though its process is not recognized.
+        let known = self.rules.agents.iter().find(|agent| agent.id == *source).cloned();
+        Some((known.unwrap_or_else(|| Arc::new(Agent::reported(source))), report.pid))
+    }
+
     /// Schedules another examination of the processes. The known state holds until one succeeds.
     fn probe_failed(&mut self) {
         self.probe_missed = true;
@@ -258,7 +274,14 @@ impl Follower {
     /// Publishes the end of the agent, if one was running.
     fn end_agent(&mut self, host: &Host) {
         let Some(mut running) = self.running.take() else { return };
-        self.pane.lock().agent_signals().track_changes(false);
+        {
+            let mut locked = self.pane.lock();
+            let signals = locked.agent_signals();
+            signals.track_changes(false);
+            signals.reports().set_screen(None);
+            // The end of the process may be known here first.
+            signals.reports().forget(running.pid);
+        }
         let evidence = AgentEvidence { rule: "process".into(), ..AgentEvidence::default() };
         let judgement =
             Judgement { state: AgentState::Ended, question: None, options: Vec::new(), digest: None, evidence };
@@ -266,11 +289,19 @@ impl Follower {
         self.publish(host, &running, true);
     }
 
-    /// Judges the agent's state by the pane's current screen, and publishes changes.
+    /// Judges the agent's state by the pane's current screen and its report, and publishes changes.
     async fn judge(&mut self, host: &Arc<Host>) {
         let Some(running) = &mut self.running else { return };
         let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
-        let judgement = judge(&running.agent, &content);
+        let screen = judge(&running.agent, &content);
+        self.pane.lock().agent_signals().reports().set_screen(Some(screen));
+        self.join(host);
+    }
+
+    /// Joins the last judgement of the screen with the agent's report, and publishes changes.
+    fn join(&mut self, host: &Arc<Host>) {
+        let Some(running) = &mut self.running else { return };
+        let Some(judgement) = self.pane.lock().agent_signals().reports().joined(running.pid) else { return };
         if judgement.state == AgentState::Working {
             running.bell = running.observed.as_ref().and_then(|observed| observed.bell);
         }
@@ -328,6 +359,24 @@ impl Follower {
             host.publish(Event::Agent(Box::new(info)));
         }
     }
+}
+
+/// Returns the pane's content now, as rules see it.
+pub(super) async fn read_screen(server: &Server, pane: &Arc<PaneState>) -> Option<PaneContent> {
+    let (title, shown) = {
+        let mut locked = pane.lock();
+        let title = locked.agent_signals().last_title().map(str::to_owned);
+        let title = title.unwrap_or_else(|| locked.metadata().title.clone());
+        (title, locked.screen().followed().map(shown_lines))
+    };
+    let content = if let Some((content, _)) = shown {
+        content
+    } else {
+        let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
+        let rows = text.lines().map(normalize).collect();
+        PaneContent { rows, starts_within_line, ..PaneContent::default() }
+    };
+    Some(PaneContent { title, ..content })
 }
 
 /// Returns the pane's content, unless none of the rules' inputs has changed since the last

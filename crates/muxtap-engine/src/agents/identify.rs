@@ -20,6 +20,16 @@ pub(super) fn find_agent<'a>(rules: &'a Rules, processes: &[Process]) -> Option<
     running.find_map(|process| Some((rules.agents.iter().find(|agent| runs(agent, &process.args))?, process.pid)))
 }
 
+/// Returns the agent that a process with these arguments is.
+pub(super) fn agent_of<'a>(rules: &'a Rules, args: &[String]) -> Option<&'a Arc<Agent>> {
+    rules.agents.iter().find(|agent| !shell::runs_given_command(args) && runs(agent, args))
+}
+
+/// Returns the name of the program that a process with these arguments runs.
+pub(super) fn program_of(args: &[String]) -> String {
+    program(args).unwrap_or_default()
+}
+
 /// Returns the agent with a program of this name, for systems that report only the name.
 pub(super) fn find_by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
     let name = name_of(command);

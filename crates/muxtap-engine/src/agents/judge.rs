@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentState};
+use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentRuleTried, AgentState};
 use regex::Regex;
 use sha2::{Digest as _, Sha256};
 
@@ -46,6 +46,11 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
+    /// Returns whether one of the agent's rules applied, certainly.
+    pub(super) fn is_by_rule(&self) -> bool {
+        !matches!(self.evidence.rule.as_str(), "none" | UNCERTAIN_RULE)
+    }
+
     /// Returns whether a subscriber that received `other` must also receive this judgement. The
     /// cursor's place in a list does not count, nor does other text on the screen.
     pub(super) fn differs(&self, other: &Self) -> bool {
@@ -72,12 +77,7 @@ pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
     let rows = rows.get(..end).unwrap_or_default();
     let mut uncertain = None;
     for rule in &agent.rules {
-        let outcome = match rule.state {
-            AgentState::Permission | AgentState::Question => ask(rule, agent, rows, content),
-            _ => RuleMatch::of(rule, content)
-                .map_or(Outcome::No, |found| Outcome::Yes(found.judgement(rule, content, None, Vec::new()))),
-        };
-        match outcome {
+        match try_rule(rule, agent, rows, content) {
             Outcome::Yes(judgement) | Outcome::Two(judgement) => return judgement,
             Outcome::Uncertain(judgement) => uncertain = uncertain.or(Some(judgement)),
             Outcome::No => {}
@@ -90,6 +90,28 @@ pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
         digest: None,
         evidence: AgentEvidence { rule: "none".into(), ..AgentEvidence::default() },
     })
+}
+
+/// Tries each rule of an agent by itself. Returns whether it applies, in the order of the rules.
+pub(super) fn tried(agent: &Agent, content: &PaneContent) -> Vec<AgentRuleTried> {
+    let rows: Vec<&str> = content.rows.iter().map(String::as_str).collect();
+    let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
+    let rows = rows.get(..end).unwrap_or_default();
+    let tried = agent.rules.iter().map(|rule| AgentRuleTried {
+        rule: rule.name.clone(),
+        state: rule.state,
+        priority: rule.priority,
+        applies: matches!(try_rule(rule, agent, rows, content), Outcome::Yes(_)),
+    });
+    tried.collect()
+}
+
+fn try_rule(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outcome {
+    match rule.state {
+        AgentState::Permission | AgentState::Question => ask(rule, agent, rows, content),
+        _ => RuleMatch::of(rule, content)
+            .map_or(Outcome::No, |found| Outcome::Yes(found.judgement(rule, content, None, Vec::new()))),
+    }
 }
 
 /// Whether a rule applies.
@@ -252,6 +274,7 @@ impl<'a> RuleMatch<'a> {
                 rule: rule.name.clone(),
                 title: rule.title.as_ref().map(|_| content.title.clone()),
                 rows: self.evidence_rows(),
+                ..AgentEvidence::default()
             },
         }
     }
@@ -263,7 +286,11 @@ impl<'a> RuleMatch<'a> {
             question: Some(UNCERTAIN.to_owned()),
             options: Vec::new(),
             digest: None,
-            evidence: AgentEvidence { rule: UNCERTAIN_RULE.into(), title: None, rows: self.evidence_rows() },
+            evidence: AgentEvidence {
+                rule: UNCERTAIN_RULE.into(),
+                rows: self.evidence_rows(),
+                ..AgentEvidence::default()
+            },
         }
     }
 

@@ -2,13 +2,16 @@
 
 mod answer;
 mod dialog;
+mod explain;
 mod follow;
 mod identify;
+mod join;
 mod judge;
 mod load;
 mod options;
 mod parse;
 pub(super) mod registry;
+mod report;
 mod rules;
 mod signals;
 

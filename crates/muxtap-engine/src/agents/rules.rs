@@ -38,6 +38,23 @@ pub(super) struct Agent {
     pub(super) rules: Vec<Rule>,
 }
 
+impl Agent {
+    /// Creates an agent that no rule knows, by the name under which it reports.
+    pub(super) fn reported(source: &str) -> Self {
+        Self {
+            id: source.to_owned(),
+            name: source.to_owned(),
+            programs: Vec::new(),
+            process: Vec::new(),
+            except: Vec::new(),
+            prompt: Vec::new(),
+            footer: Vec::new(),
+            keeps_answered: false,
+            rules: Vec::new(),
+        }
+    }
+}
+
 /// One rule: when a screen means a state.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {

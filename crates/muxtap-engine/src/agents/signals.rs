@@ -5,6 +5,8 @@ use std::sync::Arc;
 use muxtap_core::screen::Changes;
 use tokio::sync::{Notify, oneshot};
 
+use super::report::Reports;
+
 /// Edge-triggered flags that wake the follower of a pane. Setting a flag that is already set wakes
 /// nothing.
 #[derive(Debug, Default)]
@@ -18,6 +20,10 @@ pub(crate) struct AgentSignals {
     program: bool,
     /// The title that the pane last set.
     title: Option<String>,
+    /// Whether the agent's reports have changed.
+    reported: bool,
+    /// What agents in the pane report.
+    reports: Reports,
     /// Callers that wait until the pane has been examined.
     requests: Vec<oneshot::Sender<()>>,
 }
@@ -41,6 +47,30 @@ impl AgentSignals {
         if !std::mem::replace(&mut self.program, true) {
             self.wake.notify_one();
         }
+    }
+
+    /// Records that the reports have changed: the agent may be one that no rule knows.
+    pub(super) fn reported(&mut self) {
+        self.program = true;
+        if !std::mem::replace(&mut self.reported, true) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Records that a process that has reported has ended.
+    pub(super) fn process_ended(&mut self, pid: u32) {
+        self.reports.forget(Some(pid));
+        self.reported();
+    }
+
+    /// Returns what agents in the pane report.
+    pub(super) fn reports(&mut self) -> &mut Reports {
+        &mut self.reports
+    }
+
+    /// Returns whether the reports have changed, and clears that flag.
+    pub(super) fn take_reported(&mut self) -> bool {
+        std::mem::take(&mut self.reported)
     }
 
     /// Records the pane's title.

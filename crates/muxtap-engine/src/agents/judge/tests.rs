@@ -67,6 +67,29 @@ fn the_states_of_the_older_supervision_are_those_of_its_contract() {
 }
 
 #[test]
+fn work_is_recognized_by_its_spinner_and_not_by_prose() {
+    let rules = Rules::built_in();
+    let of = |id: &str, title: &str, text: &str| {
+        judge(&agent(&rules, id), &PaneContent { title: title.into(), ..content(text) }).state
+    };
+    let frame = "\u{2500}".repeat(40);
+    let prompt = format!("\n{frame}\n> \n{frame}\n");
+    for working in ["✽ Wandering… (1h 2m 18s · ↓ 9k tokens)", "✽ Wandering…", "✽ Wandering…\n  ⎿  Tip: x\n"]
+    {
+        assert_eq!(of("claude", "", &format!("{working}\n{prompt}")), AgentState::Working, "{working}");
+    }
+    assert_eq!(of("claude", "◐ Fix the build", &prompt), AgentState::Working);
+    for (id, idle) in [
+        ("claude", "● You can press esc to interrupt it."),
+        ("codex", "• Then press Esc to interrupt the run."),
+        ("claude", "✻ Thinking…\n● The answer.\n"),
+        ("claude", "✻ Brewed for 1m 2s"),
+    ] {
+        assert_eq!(of(id, "✳ Claude Code", &format!("{idle}\n{prompt}")), AgentState::Idle, "{idle}");
+    }
+}
+
+#[test]
 fn only_the_last_rows_count() {
     let claude = agent(&Rules::built_in(), "claude");
     let text = format!("✻ Waddling… (3s · esc to interrupt)\n{}", "line\n".repeat(19));

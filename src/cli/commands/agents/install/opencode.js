@@ -1,0 +1,27 @@
+// muxtap's plugin: written by `muxtap agents install`, removed by `muxtap agents uninstall`.
+import { spawn } from "node:child_process"
+
+const states = { busy: "working", retry: "working", idle: "idle" }
+
+let last = 0
+
+const report = (state, session) => {
+  if (!process.env.TMUX_PANE) return
+  last = Math.max(last + 1, Date.now() * 1000)
+  const words = ["report-agent", "--quiet", "--source", "opencode", "--state", state, "--seq", String(last)]
+  if (session) words.push("--session", session)
+  // opencode neither waits for it nor fails with it.
+  spawn(MUXTAP, words, { stdio: "ignore" }).on("error", () => {})
+}
+
+export const Muxtap = async () => ({
+  event: async ({ event }) => {
+    const of = event.properties ?? {}
+    if (event.type === "session.status" && states[of.status?.type]) report(states[of.status.type], of.sessionID)
+    else if (event.type === "session.idle") report("idle", of.sessionID)
+    else if (event.type === "permission.asked" || event.type === "permission.updated") report("permission", of.sessionID)
+    else if (event.type === "question.asked") report("question", of.sessionID)
+    else if (/^(permission|question)\.(replied|rejected)$/.test(event.type)) report("working", of.sessionID)
+    else if (event.type === "session.error") report("errored", of.sessionID)
+  },
+})
