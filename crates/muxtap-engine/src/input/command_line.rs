@@ -44,13 +44,16 @@ pub(crate) struct TypedLine {
     pub(crate) ending: String,
     /// A part of the line that no other text has.
     pub(crate) token: String,
+    /// Whether the line reads the command from a file, without which it runs nothing.
+    #[serde(default)]
+    pub(crate) reads_file: bool,
 }
 
 impl TypedLine {
     /// Returns whether a text shows this line, rows of the prompt, and nothing else. `before`: the text
     /// before it, which ends in the prompt. `entered`: the line was entered, not removed.
     pub(crate) fn is_all_of(&self, printed: &str, before: &str, entered: bool) -> bool {
-        let Self { keys, shown, ending, token } = self;
+        let Self { keys, shown, ending, token, .. } = self;
         let known: Vec<_> = before.lines().rev().take(PROMPT_ROWS).map(str::trim).collect();
         let longest = known.iter().map(|row| row.chars().count()).max().unwrap_or_default();
         // A right prompt, with blanks before it.
@@ -134,7 +137,13 @@ impl Shell {
             Self::Fish => {
                 let line = format!(" set -g _muxtap_s $status; eval (builtin string collect <{path}) ");
                 let token = path.to_owned();
-                return TypedLine { keys: line.clone(), shown: line, ending: format!("{path})"), token };
+                return TypedLine {
+                    keys: line.clone(),
+                    shown: line,
+                    ending: format!("{path})"),
+                    token,
+                    reads_file: true,
+                };
             }
         };
         // In zsh, where a comment may not be known, and in fish, they are arguments that nothing uses.
@@ -146,7 +155,7 @@ impl Shell {
         } else {
             shown.clone()
         };
-        TypedLine { keys, shown, ending: path.to_owned(), token: head.to_owned() }
+        TypedLine { keys, shown, ending: path.to_owned(), token: head.to_owned(), reads_file: true }
     }
 
     /// Returns a line that holds the command itself, for a shell that cannot read muxtap's files.
@@ -155,25 +164,30 @@ impl Shell {
     /// as characters. The line is printable ASCII throughout: its width on the screen is known, and no
     /// line editor completes or expands anything in it.
     pub(crate) fn typed_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<TypedLine> {
-        let kept = self.assignment(command);
+        // No alias and no function is in between, and no mark is in the line as it is printed: a hook may print the
+        // line, and interpret it.
+        let (builtin, kept) = (self.builtin(), self.assignment(command));
         let forget = match self {
-            Self::Bash => "history -s x;history -d -1 2>/dev/null;",
+            Self::Bash => r"\builtin history -s x;\builtin history -d -1 2>/dev/null;",
             _ => "",
         };
-        let (value, length, run, status, end) = match self {
-            Self::Posix | Self::Bash => {
-                ("\"$_muxtap\"", "${#_muxtap}", "command eval \"$_muxtap\"", "$?", "unset _muxtap")
-            }
-            Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "eval \"$_muxtap\"", "$?", "unset _muxtap"),
-            Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "eval $_muxtap", "$status", "set -e _muxtap"),
+        let (head, tail) = nonce.split_at_checked(nonce.len() / 2).unwrap_or((nonce, ""));
+        let split = format!("{head}''{tail}");
+        let (value, length, status, end) = match self {
+            Self::Posix | Self::Bash | Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "$?", r"\unset _muxtap"),
+            Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "$status", "set -e _muxtap"),
+        };
+        let run = match self {
+            Self::Fish => "eval $_muxtap".to_owned(),
+            _ => format!("{builtin} eval \"$_muxtap\""),
         };
         let shown = shown_word(command, value);
         let column = prompt.above.1 + 1;
         let line = |rows: usize| {
             format!(
-                " {kept};{forget}printf '\\33[{rows:04}A\\33[{column:04}G\\33[J{}' {shown} {length};{run};printf \
-                 '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{end}",
-                begin_marks(nonce).replacen(";s\\7", ";s;%s\\7", 1)
+                " {kept};{forget}{builtin} printf '\\33[{rows:04}A\\33[{column:04}G\\33[J{}' {shown} \
+                 {length};{run};{builtin} printf '\\33]{RUN_OSC};{split};e;%s\\7' {status};{end}",
+                begin_marks(&split).replacen(";s\\7", ";s;%s\\7", 1)
             )
         };
         let cells = line(0).len();
@@ -189,7 +203,7 @@ impl Shell {
                 ),
             ));
         }
-        Ok(TypedLine { keys: shown.clone(), shown, ending: end.to_owned(), token: nonce.to_owned() })
+        Ok(TypedLine { keys: shown.clone(), shown, ending: end.to_owned(), token: head.to_owned(), reads_file: false })
     }
 
     /// Returns whether a prompt is this shell's continuation prompt.
@@ -209,15 +223,24 @@ impl Shell {
         }
     }
 
+    /// Returns the word before a builtin that passes aliases and functions by.
+    fn builtin(self) -> &'static str {
+        match self {
+            Self::Posix => r"\command",
+            Self::Bash | Self::Zsh => r"\builtin",
+            Self::Fish => "builtin",
+        }
+    }
+
     /// Returns the assignment of the command to `_muxtap`.
     fn assignment(self, command: &str) -> String {
         let ends_quote = |byte: u8| byte == b'\'' || byte == b'\\' && self == Self::Fish;
         let plain = command.bytes().all(|byte| matches!(byte, b' '..=b'~') && !ends_quote(byte));
         match (self, plain) {
             (Self::Fish, true) => format!("set -g _muxtap '{command}'"),
-            (Self::Fish, false) => format!("set -g _muxtap (printf '{}'|string collect)", as_format(command)),
+            (Self::Fish, false) => format!("set -g _muxtap (builtin printf '{}'|string collect)", as_format(command)),
             (_, true) => format!("_muxtap='{command}'"),
-            (_, false) => format!("_muxtap=\"$(printf '{}')\"", as_format(command)),
+            (_, false) => format!("_muxtap=\"$({} printf '{}')\"", self.builtin(), as_format(command)),
         }
     }
 }

@@ -30,6 +30,8 @@ use crate::{
 const CALM: Duration = Duration::from_millis(150);
 /// How long a shell may take to show that a key arrived.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a shell is examined that does not wait for a line.
+const LOOK: Duration = Duration::from_millis(20);
 /// How often a line is examined again on which a user types.
 const ATTEMPTS: u32 = 3;
 
@@ -213,6 +215,45 @@ impl Prompt<'_> {
 
     async fn is_at_prompt(&self) -> bool {
         matches!(shell::waiting_shell(&self.server.host, self.pane).await, ForegroundState::Shell(_))
+    }
+
+    /// Returns whether the shell that was found waits for a line. Behind another terminal, only whether the
+    /// program that shows it is still there: a line that takes several rows looks as if it were entered.
+    pub(crate) async fn is_same_shell(&self) -> bool {
+        match shell::waiting_shell(&self.server.host, self.pane).await {
+            ForegroundState::Shell(shell) => shell.id() == self.reader.id(),
+            ForegroundState::Other(name) => self.reader.is_marked && shell::CARRIERS.contains(&name.as_str()),
+            ForegroundState::Busy(_) | ForegroundState::Question(_) => false,
+        }
+    }
+
+    /// Returns whether tmux replied and has the pane.
+    pub(crate) async fn replies(&self) -> bool {
+        self.spot().await.is_ok()
+    }
+
+    /// Returns whether the cursor is directly after the prompt, at which nothing is typed.
+    pub(crate) async fn is_empty_again(&self, prompt: &EmptyPrompt) -> Result<bool> {
+        let spot = self.spot().await?;
+        Ok(spot.x == prompt.column && self.row(spot.y, spot.x).await? == prompt.text)
+    }
+
+    /// Presses keys that ask the line editor, unless a user has entered the line: then they would go to
+    /// the program that it runs.
+    async fn ask(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
+        let give_up = Instant::now() + PATIENCE;
+        while !self.is_same_shell().await {
+            if Instant::now() >= give_up {
+                let message = format!(
+                    "a line was entered in pane {} while run looked whether the prompt was empty, and runs, perhaps \
+                     with a `:` at its end; the command of run was not typed",
+                    self.pane.id()
+                );
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        self.press(keys, is_there).await
     }
 
     /// Presses keys. Returns the cursor's position once it is as expected, or once nothing moves

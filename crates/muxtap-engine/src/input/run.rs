@@ -4,7 +4,7 @@ mod typing;
 
 use std::{
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,13 +14,14 @@ use muxtap_core::stream::{colors, render};
 use muxtap_tmux::death;
 use tracing::field::Empty;
 
-use typing::{ExclusiveRun, PendingCommand};
+use typing::{ExclusiveRun, Fate, PendingCommand, Typed, fate};
 
 use crate::{
     Host, PaneState, Server,
     audit_scope::AuditScope,
     deadline::Deadline,
     input::{
+        command_line::TypedLine,
         prompt::{EmptyPrompt, Prompt},
         run_file::RunFile,
         shell::{self, ForegroundState, IdleShell},
@@ -57,6 +58,8 @@ pub(super) enum RunEnd {
     Shell,
     /// The shell waits for a line and has not begun the command.
     NotBegun,
+    /// The same, and it never will.
+    NotRun,
     /// The shell has begun the command, and waits for a line without having ended it.
     Abandoned,
     /// The timeout has expired.
@@ -134,7 +137,7 @@ impl Server {
             command: command.to_owned(),
             clear: request.clear_line,
         };
-        let (prompt, mark, file) = self.type_in_time(pending, deadline).await?;
+        let Typed { prompt, line, mark, file } = self.type_in_time(pending, deadline).await?;
         pane.set_typed_run(request.key.clone());
         let lengths = [command.len(), command.chars().count()];
         Ok(StartedRun {
@@ -142,12 +145,13 @@ impl Server {
             exclusive,
             reader,
             prompt,
+            line,
             mark,
             lengths,
             escapes: request.escapes,
             begun,
             deadline,
-            _file: file,
+            file: Mutex::new(file),
         })
     }
 
@@ -249,6 +253,8 @@ pub(super) struct StartedRun {
     reader: IdleShell,
     /// The prompt at which the command was typed.
     prompt: EmptyPrompt,
+    /// The line that was typed.
+    line: TypedLine,
     /// The stream's end just before the command was typed.
     mark: u64,
     /// The command's length in bytes and in characters: shells report either.
@@ -258,7 +264,7 @@ pub(super) struct StartedRun {
     begun: Instant,
     deadline: Deadline,
     /// The file that the shell reads; removed with the run.
-    _file: Option<RunFile>,
+    file: Mutex<Option<RunFile>>,
 }
 
 impl StartedRun {
@@ -279,7 +285,30 @@ impl StartedRun {
     /// Waits for the command's end, however it ended.
     pub(super) async fn until_end(&self, server: &Server) -> RunEnd {
         let running = RunningCommand { server, pane: self.pane(), reader: self.reader, prompt: &self.prompt };
-        running.until_end(&|| self.marks()).await
+        loop {
+            let end = running.until_end(&|| self.marks()).await;
+            if end != RunEnd::NotBegun {
+                return end;
+            }
+            self.remove_file();
+            let prompt = Prompt { server, pane: self.pane(), reader: self.reader };
+            match fate(&prompt, &self.exclusive.nonce).await {
+                Fate::Begun => {}
+                Fate::Unknown => return RunEnd::NotBegun,
+                Fate::NotBegun => {
+                    // Enter was ignored, as with `stty igncr`.
+                    let is_removed = prompt.remove_left_line(&self.line).await.unwrap_or(false);
+                    self.pane().end_command_line(is_removed);
+                    return if self.line.reads_file { RunEnd::NotRun } else { RunEnd::NotBegun };
+                }
+            }
+        }
+    }
+
+    /// Removes the file: a shell that has not read it yet never runs the command.
+    fn remove_file(&self) {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(file);
     }
 
     /// Returns where the retained part of the command's output begins, where the output ends, and
@@ -313,6 +342,10 @@ impl StartedRun {
     /// Returns the answer of an ended run.
     pub(super) async fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
         let pane = self.pane();
+        if self.marks().begin.is_none() {
+            // The answer must be true afterwards, too: a shell that has not read the file never will.
+            self.remove_file();
+        }
         let found = self.marks();
         let (output, end_offset, truncated) = output(pane, &found, self.escapes);
         let details = || {
@@ -331,6 +364,10 @@ impl StartedRun {
                     (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
                 }
                 RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
+                RunEnd::NotRun => (
+                    ErrorCode::InconsistentState,
+                    "the shell did not begin the command, and nothing was run (`stty sane` helps if it ignores Enter)",
+                ),
                 RunEnd::NotBegun => (
                     ErrorCode::InconsistentState,
                     "the command was not seen to begin, and whether it ran is not known,",
@@ -355,7 +392,9 @@ impl StartedRun {
             );
             return Err(Error::new(ErrorCode::InconsistentState, message).at_stage("running").with_details(details()));
         }
-        let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
+        // Behind another terminal, the status of the pane's process is not that of the shell.
+        let exit = found.exit.filter(|_| !self.reader.is_marked);
+        let status = found.end.map_or_else(|| exit.and_then(|exit| exit.status), |(_, status)| status);
         Ok(RunAnswer {
             pane: pane.id(),
             output,

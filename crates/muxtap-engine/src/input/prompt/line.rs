@@ -65,9 +65,29 @@ impl Prompt<'_> {
         Ok(if self.pane.lock().ring().end() == begin { Shown::Nothing } else { Shown::Otherwise })
     }
 
+    /// Interrupts the line editor, which drops the line. Returns whether it printed its prompt again.
+    pub(crate) async fn interrupt_line(&self) -> Result<bool> {
+        if !self.is_same_shell().await {
+            return Ok(false);
+        }
+        let begin = self.pane.lock().ring().end();
+        let spot = self.press(INTERRUPT, |_| false).await?.spot;
+        Ok(spot.x > 0 && self.pane.lock().ring().end() > begin && self.is_same_shell().await)
+    }
+
+    /// Removes a line that is still shown, although it was entered. Returns whether it was shown.
+    pub(crate) async fn remove_left_line(&self, line: &TypedLine) -> Result<bool> {
+        let spot = self.spot().await?;
+        let is_left = self.row(spot.y, spot.x).await?.trim_end_matches(['#', ' ']).ends_with(&line.ending);
+        if is_left {
+            self.remove_line(line).await?;
+        }
+        Ok(is_left)
+    }
+
     /// Removes a line that was typed and is shown otherwise, or that a user typed into.
     pub(crate) async fn remove_line(&self, line: &TypedLine) -> Result<()> {
-        if !self.is_at_prompt().await {
+        if !self.is_same_shell().await {
             // The line was run: keys would go to the program.
             return Ok(());
         }
@@ -81,7 +101,7 @@ impl Prompt<'_> {
         };
         let spot = self.press(&keys, |_| false).await?.spot;
         let left = self.row(spot.y, spot.x).await?;
-        if left.contains(&line.ending) && self.is_at_prompt().await {
+        if left.contains(&line.ending) && self.is_same_shell().await {
             self.press(INTERRUPT, |_| false).await?;
         }
         Ok(())

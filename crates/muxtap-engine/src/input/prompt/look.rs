@@ -32,7 +32,9 @@ impl Prompt<'_> {
             let shown = self.text_from(CursorPosition { x: 0, ..spot }, cells).await?;
             // The shell waits for a line a moment before it has printed its prompt.
             let is_shown = spot.x > 0 && !split_at_column(&shown, usize::from(spot.x)).0.trim().is_empty();
-            if is_shown || Instant::now() >= give_up || self.pane.is_zsh_line_empty() {
+            // ble.sh switches it on before it draws the prompt, unlike zsh.
+            let is_zsh_empty = self.reader.shell == Shell::Zsh && self.pane.is_zsh_line_empty();
+            if is_shown || is_zsh_empty || Instant::now() >= give_up {
                 break (is_calm, spot, shown);
             }
             let end = self.pane.end_offset();
@@ -41,17 +43,18 @@ impl Prompt<'_> {
         let (row, below) = split_at_column(&shown, usize::from(spot.width));
         let (prompt, after) = split_at_column(row, usize::from(spot.x));
         let is_blank = after.trim().is_empty() && below.trim().is_empty();
+        let at_cursor = || EmptyPrompt {
+            cursor: spot,
+            clear: INSERT.to_vec(),
+            column: spot.x,
+            above: (0, spot.x),
+            has_editor: true,
+            probed: None,
+            text: prompt.to_owned(),
+        };
         let empty = || {
             self.pane.set_primary_prompt(self.reader.id(), prompt.to_owned());
-            Some(PromptState::Empty(EmptyPrompt {
-                cursor: spot,
-                clear: INSERT.to_vec(),
-                column: spot.x,
-                above: (0, spot.x),
-                has_editor: true,
-                probed: None,
-                text: prompt.to_owned(),
-            }))
+            Some(PromptState::Empty(at_cursor()))
         };
         // Text to the right may be a right prompt, if nothing was shown since the prompt.
         let is_marked_empty =
@@ -69,6 +72,9 @@ impl Prompt<'_> {
         let known = self.pane.primary_prompt(self.reader.id()).filter(|known| !known.trim().is_empty());
         if known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
+        }
+        if is_blank && known.as_deref().is_some_and(|known| follows_output(prompt, known)) {
+            return Ok(Some(PromptState::Empty(at_cursor())));
         }
         if let Some(typed) = known.as_deref().and_then(|known| prompt.strip_prefix(known)) {
             // Keys of a probe would go between those that a person types now.
@@ -148,8 +154,14 @@ fn ends_in_only_sigil(prompt: &str) -> bool {
     !before.split(is_sigil).skip(1).any(|after| after.starts_with(' '))
 }
 
+/// Returns whether a row is the known prompt after output without a line end.
+fn follows_output(row: &str, known: &str) -> bool {
+    let output = row.strip_suffix(known).unwrap_or_default();
+    ends_in_only_sigil(known) && !output.is_empty() && !output.contains(|character| SIGILS.contains(character))
+}
+
 /// Returns whether a shell's builtin asks something with this text.
-fn is_question(prompt: &str) -> bool {
+pub(super) fn is_question(prompt: &str) -> bool {
     let bare = prompt.trim_end();
     let lower = bare.to_lowercase();
     // Prompts with a user, a host or a directory end in a colon, too.
@@ -159,4 +171,23 @@ fn is_question(prompt: &str) -> bool {
         // fish's `read`, and `select` in bash and zsh.
         || ["read>", "#?", "?#"].contains(&bare)
         || ["[y/n]", "(y/n)", "(yes/no", "[yes/no"].iter().any(|choice| lower.contains(choice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_prompt_may_follow_output_but_not_typed_text() {
+        for (row, known, follows) in [
+            ("outme@host:~# ", "me@host:~# ", true),
+            ("out$ ", "$ ", true),
+            ("$ ", "$ ", false),
+            ("out$ echo $ ", "$ ", false),
+            ("me@host:~# echo me@host:~# ", "me@host:~# ", false),
+            ("out", "$ ", false),
+        ] {
+            assert_eq!(follows_output(row, known), follows, "{row:?}");
+        }
+    }
 }

@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use muxtap_api::Result;
 
-use super::{BACKSPACE, CursorMove, CursorPosition, EmptyPrompt, Keymap, PATIENCE, Prompt, PromptState};
+use super::{
+    BACKSPACE, CursorMove, CursorPosition, EmptyPrompt, Keymap, PATIENCE, Prompt, PromptState, look::is_question,
+};
 use crate::input::shell::Shell;
 
 /// The probe: the character that is typed to see where it appears. In no shell does it expand the
@@ -62,19 +64,19 @@ impl Prompt<'_> {
             Keymap::Emacs => (self.to_start(), self.to_end()),
             Keymap::Vi => (b"\x1b0".as_slice(), b"A".as_slice()),
         };
-        let start = self.press(to_start, |_| false).await?.spot;
+        let start = self.ask(to_start, |_| false).await?.spot;
         let at_start = self.text_from(start, 1).await?.as_bytes() == PROBE;
         if at_start {
             let keys = match keymap {
                 Keymap::Emacs => [RIGHT, BACKSPACE].concat(),
                 Keymap::Vi => b"x".to_vec(),
             };
-            self.press(&keys, |_| false).await?;
+            self.ask(&keys, |_| false).await?;
         }
-        let end = self.press(to_end, |_| false).await?.spot;
+        let end = self.ask(to_end, |_| false).await?.spot;
         let typed = usize::try_from(end.cells_from(start)).unwrap_or_default();
         if !at_start && typed > 0 && self.text_from(start, typed).await?.as_bytes().ends_with(PROBE) {
-            self.press(BACKSPACE, |_| false).await?;
+            self.ask(BACKSPACE, |_| false).await?;
         }
         Ok(())
     }
@@ -91,7 +93,7 @@ impl Prompt<'_> {
                 _ => right,
             };
             let before = here;
-            here = self.press(keys, |spot| spot != before).await?.spot;
+            here = self.ask(keys, |spot| spot != before).await?.spot;
             if here == before {
                 break;
             }
@@ -117,19 +119,19 @@ impl Prompt<'_> {
 
     /// Finds out whether bash waits for the rest of a command: its line editor expands `PS2` (N71).
     async fn ask_bash(&self, prompt: &EmptyPrompt) -> Result<PromptState> {
-        let end = self.press(BASH_PS2, |_| false).await?.spot;
+        let end = self.ask(BASH_PS2, |_| false).await?.spot;
         let cells = usize::try_from(end.cells_from(prompt.cursor)).unwrap_or_default();
         let shown = self.text_from(prompt.cursor, cells).await?;
         let continuation = parse_shown(&shown);
         // Deletes forward, so text that a user types after it stays.
         let delete = [b"\x01".as_slice(), RIGHT, &vec![0x04; continuation.typed], b"\x05"].concat();
-        if !self.press(&delete, |spot| spot == prompt.cursor).await?.reached {
+        if !self.ask(&delete, |spot| spot == prompt.cursor).await?.reached {
             self.remove_question(Keymap::Emacs).await?;
             return Ok(PromptState::Disturbed);
         }
         let dense = |text: &str| text.split_whitespace().collect::<String>();
         if dense(&continuation.text) == dense(&prompt.text) {
-            self.press(&Keymap::Emacs.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
+            self.ask(&Keymap::Emacs.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
             return Ok(PromptState::Continued(prompt.text.clone()));
         }
         Ok(PromptState::Empty(prompt.clone()))
@@ -137,14 +139,14 @@ impl Prompt<'_> {
 
     async fn ask_line(&self) -> Result<PromptState> {
         let before = self.spot().await?;
-        let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
+        let typed = self.ask(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
         if typed == before {
             // The probe may be shown later, or be read without being shown.
-            self.press(BACKSPACE, |_| false).await?;
+            self.ask(BACKSPACE, |_| false).await?;
             return Ok(PromptState::Unknown);
         }
         let mut keymap = Keymap::Emacs;
-        let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
+        let mut start = self.ask(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
         let mut end = if start.spot.cells_from(typed) > 0 {
             let shown = usize::try_from(start.spot.cells_from(typed)).unwrap_or_default();
             if shown != SHOWN_CTRL_A.len() || self.text_from(typed, shown).await? != SHOWN_CTRL_A {
@@ -153,38 +155,38 @@ impl Prompt<'_> {
             }
             // Ctrl-A was inserted as a character, as in vi mode.
             keymap = Keymap::Vi;
-            self.press(BACKSPACE, |spot| spot == typed).await?;
+            self.ask(BACKSPACE, |spot| spot == typed).await?;
             // Escape moves one cell to the left by itself: wait until nothing moves any more.
-            start = self.press(&[ESCAPE, b"0"].concat(), |_| false).await?;
+            start = self.ask(&[ESCAPE, b"0"].concat(), |_| false).await?;
             start.reached = typed.cells_from(start.spot) == 1;
-            self.press(b"A", |spot| spot == typed).await?
+            self.ask(b"A", |spot| spot == typed).await?
         } else {
-            let mut end = self.press(self.to_end(), |spot| spot == typed).await?;
+            let mut end = self.ask(self.to_end(), |spot| spot == typed).await?;
             if self.reader.shell == Shell::Fish && end.spot == start.spot {
                 // Escape was a separate key: this is fish's vi mode, which has other keys to move
                 // over all lines.
                 keymap = Keymap::Vi;
-                start = self.press(b"gg0", |_| false).await?;
+                start = self.ask(b"gg0", |_| false).await?;
                 // Nothing is printed if the cursor is there already.
                 start.reached = typed.cells_from(start.spot) == 1;
                 // To the position after the last character. `A` and `a` would accept fish's
                 // suggestion there.
-                end = self.press(b"Gi", |spot| spot == typed).await?;
+                end = self.ask(b"Gi", |spot| spot == typed).await?;
             }
             end
         };
         if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.reached && start.spot.x == 0 {
             // The line has no prompt before it: it may be one line of several.
-            let up = self.press(ZSH_UP, |spot| spot != start.spot).await?.spot;
+            let up = self.ask(ZSH_UP, |spot| spot != start.spot).await?.spot;
             if up != start.spot {
                 start = CursorMove { spot: up, reached: false };
-                end = self.press(ZSH_DOWN, |spot| spot == typed).await?;
+                end = self.ask(ZSH_DOWN, |spot| spot == typed).await?;
             }
         }
         let prompt = self.row(start.spot.y, start.spot.x).await?;
         if start.reached && end.reached {
             if self.reader.shell.is_continuation(&prompt) {
-                self.press(&keymap.clear(), |spot| spot == start.spot).await?;
+                self.ask(&keymap.clear(), |spot| spot == start.spot).await?;
                 return Ok(PromptState::Continued(prompt));
             }
             let CursorPosition { x, .. } = start.spot;
@@ -214,7 +216,7 @@ impl Prompt<'_> {
                 Keymap::Vi if right == 0 => b"xa",
                 Keymap::Vi => b"xi",
             };
-            self.press(keys, |_| false).await?;
+            self.ask(keys, |_| false).await?;
         }
         if left + right == 0 {
             return Ok(PromptState::Unknown);
@@ -231,6 +233,9 @@ impl Prompt<'_> {
         let (before, prompt) = self.prompt_shown().await?;
         if self.reader.shell.is_continuation(&prompt) {
             return Ok(PromptState::Continued(prompt));
+        }
+        if is_question(&prompt) {
+            return Ok(PromptState::Question(prompt));
         }
         if !self.is_own_prompt(&prompt) {
             // The row is the prompt alone, or has typed text after it: the reprint decides.
@@ -260,7 +265,7 @@ impl Prompt<'_> {
     /// whether it is at the beginning of a row of its own.
     async fn reprint(&self, before: CursorPosition) -> Result<(CursorPosition, bool)> {
         let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
-        let after = self.press(REPRINT, line_below).await?;
+        let after = self.ask(REPRINT, line_below).await?;
         Ok((after.spot, after.reached))
     }
 
@@ -305,7 +310,7 @@ impl Prompt<'_> {
     /// position once the shell has read the key: a letter that follows too soon would form one key
     /// with it, such as Alt-h, by which fish shows a manual page.
     async fn escape(&self, end: CursorPosition) -> Result<CursorPosition> {
-        let spot = self.press(ESCAPE, |_| false).await?.spot;
+        let spot = self.ask(ESCAPE, |_| false).await?.spot;
         if spot != end {
             return Ok(spot);
         }

@@ -1,15 +1,20 @@
 //! Typing the command of a run: its turn in the pane, and the line.
+//!
+//! A person may press Enter at any moment. So a line that was not entered counts as not run only
+//! once the shell cannot run it any more: its file is removed first, then the shell is examined.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::nonce;
 use muxtap_core::protocol::command::{Command, CommandLine};
 use muxtap_tmux::Request;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
 
-use super::TYPED;
+use super::{BEGINNING, TYPED, command_marks};
 use crate::{
     PaneState, Server,
     deadline::Deadline,
@@ -29,20 +34,127 @@ use crate::{
 /// another line.
 const ATTEMPTS: u32 = 3;
 
-/// A command that was typed: at this prompt, after this offset, and the file that the shell reads.
-pub(super) type Typed = (EmptyPrompt, u64, Option<RunFile>);
+/// A command that was typed.
+pub(super) struct Typed {
+    pub(super) prompt: EmptyPrompt,
+    pub(super) line: TypedLine,
+    /// The stream's end just before.
+    pub(super) mark: u64,
+    /// The file that the shell reads.
+    pub(super) file: Option<RunFile>,
+}
+
+/// How often a shell is examined that prints nothing.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether a line was entered.
 pub(super) enum Entered {
     Yes,
-    /// A user typed before it.
+    /// A user typed before it, and nothing was typed.
     Moved,
-    /// A user typed after it; the line was removed.
+    /// A user entered it.
+    ByUser,
+    /// The line was removed, and does not run.
+    Removed(Removal),
+    /// The line was typed, and may run.
+    Unknown,
+}
+
+/// Why a line that was typed was removed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// A user typed after it.
     Disturbed,
-    /// The line editor showed another line, which was removed.
+    /// The line editor showed another line.
     Otherwise,
     /// The line editor does not echo.
     Unseen,
+    /// The caller has left, or its timeout has expired.
+    Unwanted,
+}
+
+/// What became of a line that was typed and not entered.
+pub(super) enum Fate {
+    /// A user entered it.
+    Begun,
+    /// The shell waits for a line and has not begun the command.
+    NotBegun,
+    Unknown,
+}
+
+/// The steps of typing a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    /// Nothing of the command was typed.
+    #[default]
+    Before,
+    /// The line may be typed. A user may enter it.
+    Typed,
+    /// Enter may be pressed.
+    Entered,
+}
+
+/// How far the typing of a command has come: known to the task that types, and to the request that
+/// waits for it. One of them decides first.
+#[derive(Default)]
+struct Progress(Mutex<ProgressState>);
+
+#[derive(Default)]
+struct ProgressState {
+    step: Step,
+    is_unwanted: bool,
+    file: Option<RunFile>,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a step, unless the command is no longer wanted. Returns whether it was taken.
+    fn step(&self, step: Step) -> bool {
+        let mut state = self.lock();
+        if !state.is_unwanted {
+            state.step = step;
+        }
+        !state.is_unwanted
+    }
+
+    /// Begins to type a line that reads this file.
+    fn begin_line(&self, file: Option<RunFile>) -> bool {
+        self.lock().file = file;
+        self.step(Step::Typed)
+    }
+
+    /// Removes the file: a shell that has not read it yet never runs the command.
+    fn remove_file(&self) {
+        let file = self.lock().file.take();
+        drop(file);
+    }
+
+    fn take_file(&self) -> Option<RunFile> {
+        self.lock().file.take()
+    }
+
+    /// Records that no caller waits any more. Nothing is typed or entered from now on; a line that is
+    /// typed no longer finds its file. Returns the last step that was taken.
+    fn leave(&self) -> Step {
+        let mut state = self.lock();
+        state.is_unwanted = true;
+        if state.step != Step::Entered {
+            drop(state.file.take());
+        }
+        state.step
+    }
+}
+
+/// Records that the caller has left when it is dropped.
+struct Caller(Arc<Progress>);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 /// A command to type.
@@ -110,13 +222,12 @@ impl Server {
     pub(super) async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<Typed> {
         let host = &self.host;
         let pane = pending.exclusive.pane.clone();
-        let wanted = CancellationToken::new();
-        let gone = wanted.clone();
-        let _left = wanted.clone().drop_guard();
+        let caller = Caller(Arc::default());
+        let progress = caller.0.clone();
         let server = self.clone();
         let mut task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
-                typed = server.type_command(&pending, &gone) => typed,
+                typed = server.type_command(&pending, &progress) => typed,
                 () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
@@ -124,7 +235,7 @@ impl Server {
         if let Ok(typed) = tokio::time::timeout_at(deadline.at().into(), &mut task).await {
             return typed.unwrap_or_else(failed);
         }
-        wanted.cancel();
+        let reached = caller.0.leave();
         if let Ok(typed) = tokio::time::timeout(limits::ANSWER_GRACE, &mut task).await {
             return typed.unwrap_or_else(failed);
         }
@@ -135,14 +246,14 @@ impl Server {
         let own = host.server_of(&pane);
         let asked = own.read(Some(pane.id()), question);
         match tokio::time::timeout(limits::ANSWER_GRACE, asked).await {
-            Ok(Ok(_)) => Err(too_late(&pane)),
+            Ok(Ok(_)) if reached == Step::Before => Err(too_late(&pane)),
+            Ok(Ok(_)) => Err(unknown(ErrorCode::Timeout, "the timeout expired while the command was typed", &pane)),
             _ => deadline.before(TYPED, std::future::pending()).await,
         }
     }
 
-    /// Types the command at an empty prompt. Returns the prompt, the stream's end just before, and the
-    /// file that the shell reads.
-    async fn type_command(&self, pending: &PendingCommand, gone: &CancellationToken) -> Result<Typed> {
+    /// Types the command at an empty prompt.
+    async fn type_command(&self, pending: &PendingCommand, progress: &Progress) -> Result<Typed> {
         let PendingCommand { exclusive, reader, command, clear } = pending;
         let (pane, nonce) = (&exclusive.pane, &exclusive.nonce);
         let prompt = Prompt { server: self, pane, reader: *reader };
@@ -150,10 +261,6 @@ impl Server {
         let mut why = "a person is typing at the prompt";
         for _ in 0..ATTEMPTS {
             let empty = prompt.empty(*clear).await?;
-            if gone.is_cancelled() {
-                prompt.undo(&empty).await?;
-                return Err(too_late(pane));
-            }
             let file = if reader.reads_files { RunFile::place() } else { None };
             let line = match &file {
                 Some(file) => Ok(reader.shell.source_line(file.path(), forgets)),
@@ -174,22 +281,34 @@ impl Server {
                     return Err(Error::internal(format!("cannot write {}: {error}; nothing was run", file.path())));
                 }
             }
-            let mark = pane.begin_command_line(nonce, &line, command);
-            let sent = self.enter(&prompt, &empty, &line).await;
-            if matches!(sent, Ok(Entered::Yes)) {
-                return Ok((empty, mark, file));
+            if !progress.begin_line(file) {
+                prompt.undo(&empty).await?;
+                return Err(too_late(pane));
             }
-            let is_removed = matches!(sent, Ok(Entered::Otherwise | Entered::Disturbed | Entered::Unseen));
-            pane.end_command_line(is_removed);
+            let mark = pane.begin_command_line(nonce, &line, command);
+            let sent = self.enter(&prompt, &empty, &line, nonce, progress).await;
+            if matches!(sent, Ok(Entered::Yes | Entered::ByUser)) {
+                return Ok(Typed { prompt: empty, line, mark, file: progress.take_file() });
+            }
+            progress.remove_file();
+            pane.end_command_line(matches!(sent, Ok(Entered::Removed(_))));
             match sent? {
-                Entered::Yes => {}
+                Entered::Yes | Entered::ByUser => {}
                 Entered::Moved => prompt.undo(&empty).await?,
-                Entered::Otherwise => {
+                Entered::Unknown => {
+                    return Err(unknown(
+                        ErrorCode::InconsistentState,
+                        "the typed line was not seen to be removed",
+                        pane,
+                    ));
+                }
+                Entered::Removed(Removal::Unwanted) => return Err(too_late(pane)),
+                Entered::Removed(Removal::Disturbed) => break,
+                Entered::Removed(Removal::Otherwise) => {
                     forgets = false;
                     why = "the line editor shows something else than what was typed";
                 }
-                Entered::Disturbed => break,
-                Entered::Unseen => {
+                Entered::Removed(Removal::Unseen) => {
                     return Err(Error::new(
                         ErrorCode::Conflict,
                         format!(
@@ -204,35 +323,110 @@ impl Server {
         Err(Error::new(ErrorCode::Conflict, format!("{why} in pane {}; nothing was run", pane.id())))
     }
 
-    /// Types a line and enters it, if nothing else was typed meanwhile.
-    async fn enter(&self, prompt: &Prompt<'_>, empty: &EmptyPrompt, line: &TypedLine) -> Result<Entered> {
+    /// Types a line and enters it, if nothing else was typed meanwhile and the caller is there.
+    async fn enter(
+        &self,
+        prompt: &Prompt<'_>,
+        empty: &EmptyPrompt,
+        line: &TypedLine,
+        nonce: &str,
+        progress: &Progress,
+    ) -> Result<Entered> {
         let pane = prompt.pane;
         if !empty.has_editor {
             let keys = [empty.clear.as_slice(), line.keys.as_bytes(), b"\r"].concat();
             let typed = input::prepare_unechoed(pane, &keys)?;
+            if !progress.step(Step::Entered) {
+                return Ok(Entered::Removed(Removal::Unwanted));
+            }
             // tmux itself checks that no user has typed since.
             let sent = self.send_if(pane, typed, Some(empty.cursor)).await?;
             return Ok(if sent.is_some() { Entered::Yes } else { Entered::Moved });
         }
-        match prompt.type_line(empty, line).await? {
-            Shown::Moved => return Ok(Entered::Moved),
-            Shown::Nothing => {
-                prompt.remove_line(line).await?;
-                return Ok(Entered::Unseen);
-            }
-            Shown::Otherwise => {
-                prompt.remove_line(line).await?;
-                return Ok(Entered::Otherwise);
-            }
-            Shown::AsTyped(cursor) => {
+        let shown = prompt.type_line(empty, line).await;
+        let (why, failed) = match shown {
+            Ok(Shown::Moved) => return Ok(Entered::Moved),
+            Ok(Shown::Nothing) => (Removal::Unseen, None),
+            Ok(Shown::Otherwise) => (Removal::Otherwise, None),
+            Ok(Shown::AsTyped(cursor)) => {
                 let enter = input::prepare_unechoed(pane, b"\r")?;
-                if self.send_if(pane, enter, Some(cursor)).await?.is_some() {
+                // The last look: from here on, only the cursor's position is compared, by tmux itself.
+                if !prompt.is_same_shell().await {
+                    (Removal::Disturbed, None)
+                } else if !progress.step(Step::Entered) {
+                    (Removal::Unwanted, None)
+                } else if self.send_if(pane, enter, Some(cursor)).await?.is_some() {
                     return Ok(Entered::Yes);
+                } else {
+                    progress.step(Step::Typed);
+                    (Removal::Disturbed, None)
                 }
             }
+            Err(error) => (Removal::Disturbed, Some(error)),
+        };
+        let removed = self.remove_line(prompt, empty, line, nonce, progress, why).await;
+        match (removed, failed) {
+            (Ok(Entered::Removed(_)), Some(error)) => Err(error),
+            (Err(_), _) => Ok(Entered::Unknown),
+            (Ok(entered), _) => Ok(entered),
+        }
+    }
+
+    /// Removes a line that was typed and not entered. A user may have entered it.
+    async fn remove_line(
+        &self,
+        prompt: &Prompt<'_>,
+        empty: &EmptyPrompt,
+        line: &TypedLine,
+        nonce: &str,
+        progress: &Progress,
+        why: Removal,
+    ) -> Result<Entered> {
+        let has_file = line.reads_file;
+        progress.remove_file();
+        match fate(prompt, nonce).await {
+            Fate::Begun => return Ok(Entered::ByUser),
+            Fate::Unknown => return Ok(Entered::Unknown),
+            Fate::NotBegun => {}
         }
         prompt.remove_line(line).await?;
-        Ok(Entered::Disturbed)
+        // A line that holds the command itself must be seen to be gone.
+        let is_gone = has_file
+            || why != Removal::Unseen && prompt.is_empty_again(empty).await?
+            || prompt.interrupt_line().await?;
+        match fate(prompt, nonce).await {
+            Fate::Begun => Ok(Entered::ByUser),
+            Fate::NotBegun if is_gone => Ok(Entered::Removed(why)),
+            Fate::NotBegun | Fate::Unknown => Ok(Entered::Unknown),
+        }
+    }
+}
+
+/// Returns what became of a line that was typed and not entered.
+pub(super) async fn fate(prompt: &Prompt<'_>, nonce: &str) -> Fate {
+    let pane = prompt.pane;
+    let is_begun = || command_marks(pane, nonce).begin.is_some();
+    let mut changes = pane.changes();
+    let give_up = Instant::now() + BEGINNING;
+    loop {
+        changes.borrow_and_update();
+        if is_begun() {
+            return Fate::Begun;
+        }
+        if prompt.is_same_shell().await {
+            // Output that the shell printed before has arrived once tmux has replied twice.
+            let is_known = prompt.replies().await && prompt.replies().await;
+            if is_begun() {
+                return Fate::Begun;
+            }
+            if is_known && prompt.is_same_shell().await {
+                return Fate::NotBegun;
+            }
+        }
+        if pane.exit().is_some() || Instant::now() >= give_up {
+            return if is_begun() { Fate::Begun } else { Fate::Unknown };
+        }
+        let _ = tokio::time::timeout(LOOK, changes.changed()).await;
     }
 }
 
@@ -240,4 +434,10 @@ fn too_late(pane: &PaneState) -> Error {
     let message =
         format!("the timeout expired before the prompt of pane {} was known to be empty; nothing was run", pane.id());
     Error::new(ErrorCode::Timeout, message).at_stage("prompt")
+}
+
+/// The error for a command that may run, or have run.
+fn unknown(code: ErrorCode, what: &str, pane: &PaneState) -> Error {
+    let message = format!("{what} in pane {}, and whether the command ran is not known", pane.id());
+    Error::new(code, message).at_stage("typed")
 }

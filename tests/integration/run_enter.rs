@@ -1,0 +1,225 @@
+//! A person presses Enter while `run` asks for the text at the prompt, or has typed its line and compares it with the
+//! screen: nothing runs twice, and what the answer says is true afterwards, too.
+
+use std::{fs, process::Command};
+
+use crate::common::{Answer, Background, World, eventually, is_installed};
+
+/// A zsh whose line editor stops at a key until the test opens the gate. What is typed meanwhile waits in the terminal.
+struct Gated {
+    world: World,
+    pane: String,
+}
+
+impl Gated {
+    /// `None` if zsh is not installed. `typed`: lines that a person typed before.
+    fn at(key: char, shell: &str, typed: &[&str]) -> Option<Self> {
+        if !is_installed("zsh") {
+            return None;
+        }
+        let world = World::new();
+        let (gate, asked) = (world.path("gate"), world.path("asked"));
+        assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+        let widget = format!(
+            "gated () {{ mkdir {} ; : <{} ; bindkey {key} self-insert; zle self-insert }}; zle -N gated",
+            asked.display(),
+            gate.display()
+        );
+        let pane =
+            world.tmux(&["new-session", "-d", "-s", "main", "-x", "150", "-y", "30", "-P", "-F", "#{pane_id}", shell]);
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+        let gated = Self { world, pane };
+        for line in [&[widget.as_str()], typed, &[format!("bindkey {key} gated").as_str()]].concat() {
+            gated.presses(line);
+            gated.world.ok(&["wait-for", "-t", &gated.pane, "--stable", "0.3", "-T", "20"]);
+        }
+        Some(gated)
+    }
+
+    /// Types a line like a person, with Enter. The gate's key is bound afterwards.
+    fn presses(&self, line: &str) {
+        self.world.tmux(&["send-keys", "-t", &self.pane, "-l", line]);
+        self.world.tmux(&["send-keys", "-t", &self.pane, "Enter"]);
+    }
+
+    /// Begins a run, and waits until it has typed the key at which the line editor stops.
+    fn runs(&self, timeout: &str, command: &str) -> Background {
+        let run = self.world.spawn(&["run", "-t", &self.pane, "-T", timeout, "--", command]);
+        eventually("run types", || self.world.path("asked").exists());
+        run
+    }
+
+    fn enter(&self) {
+        self.world.tmux(&["send-keys", "-t", &self.pane, "Enter"]);
+    }
+
+    fn opens(&self) {
+        // Does not wait for the shell, which may have been interrupted.
+        fs::OpenOptions::new().read(true).write(true).open(self.world.path("gate")).unwrap();
+    }
+
+    fn screen(&self) -> String {
+        self.world.tmux(&["capture-pane", "-p", "-t", &self.pane]).trim_end().to_owned()
+    }
+
+    /// Returns how often the command `echo x >>ran` has run. The shell waits for a line again.
+    fn count(&self) -> usize {
+        self.world.ok(&["wait-for", "-t", &self.pane, "--stable", "0.5", "-T", "20"]);
+        fs::read_to_string(self.world.path("work/ran")).unwrap_or_default().lines().count()
+    }
+}
+
+const RAN: &str = "echo x >>ran; echo hi";
+
+/// What an answer says is what happened.
+fn is_true(answer: &Answer, count: usize) -> bool {
+    match answer.status {
+        0 => count == 1,
+        _ => count == 0 || !answer.stderr.contains("nothing was run"),
+    }
+}
+
+#[test]
+fn enter_while_the_line_is_compared_runs_the_command_once() {
+    let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };
+    let run = gated.runs("30", RAN);
+    gated.enter();
+    gated.opens();
+    let answer = run.finish();
+    assert_eq!((answer.text().as_str(), answer.status), ("hi\n", 0), "{answer:?}\n{}", gated.screen());
+    assert_eq!(gated.count(), 1, "{}", gated.screen());
+    assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
+}
+
+#[test]
+fn enter_while_the_line_is_compared_may_end_the_shell() {
+    let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };
+    gated.world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
+    let run = gated.runs("30", "echo x >>ran; exit 3");
+    gated.enter();
+    gated.opens();
+    let answer = run.finish();
+    assert_eq!(answer.status, 3, "{answer:?}");
+    assert_eq!(fs::read_to_string(gated.world.path("work/ran")).unwrap(), "x\n");
+}
+
+/// The line was given up, and the shell reads it and a person's Enter later.
+#[test]
+fn enter_after_the_line_was_given_up_runs_nothing() {
+    let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };
+    let run = gated.runs("60", RAN);
+    gated.enter();
+    let answer = run.finish();
+    gated.opens();
+    assert!(answer.status == 1 && is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
+    assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
+}
+
+/// The same where the shell reads no file: the line itself holds the command, and it runs.
+#[test]
+fn a_line_that_can_still_be_entered_is_not_said_to_have_run_nothing() {
+    let Some(gated) = Gated::at('i', "zsh -f -r", &[]) else { return };
+    let run = gated.runs("60", "mkdir ran");
+    gated.enter();
+    let answer = run.finish();
+    gated.opens();
+    gated.world.ok(&["wait-for", "-t", &gated.pane, "--stable", "0.5", "-T", "20"]);
+    let has_run = gated.world.path("work/ran").exists();
+    assert!(answer.status != 0 && is_true(&answer, usize::from(has_run)), "{answer:?}\n{}", gated.screen());
+}
+
+/// The same where a person enters the line while it is compared.
+#[test]
+fn a_line_that_holds_the_command_runs_once() {
+    let Some(gated) = Gated::at('i', "zsh -f -r", &[]) else { return };
+    let run = gated.runs("30", "mkdir ran");
+    gated.enter();
+    gated.opens();
+    let answer = run.finish();
+    assert_eq!((answer.text().as_str(), answer.status), ("", 0), "{answer:?}\n{}", gated.screen());
+}
+
+#[test]
+fn a_caller_that_has_left_has_nothing_entered() {
+    let Some(gated) = Gated::at('i', "zsh -f", &["echo before"]) else { return };
+    let before = gated.screen();
+    let run = gated.runs("60", RAN);
+    let daemon = gated.world.daemon_pid().unwrap();
+    let sockets = || {
+        let open = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().flatten();
+        open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|at| at.to_string_lossy().starts_with("socket:"))).count()
+    };
+    let connected = sockets();
+    run.kill();
+    eventually("its connection ends", || sockets() < connected);
+    gated.opens();
+    assert_eq!(gated.count(), 0, "{}", gated.screen());
+    eventually(&format!("the line is removed: {before}\nthen\n{}", gated.screen()), || gated.screen() == before);
+    assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
+}
+
+#[test]
+fn a_run_whose_time_is_over_enters_nothing() {
+    let Some(gated) = Gated::at('i', "zsh -f", &["echo before"]) else { return };
+    let before = gated.screen();
+    let answer = gated.runs("1", RAN).finish();
+    assert_eq!(answer.status, 124, "{answer:?}");
+    gated.opens();
+    assert_eq!(gated.count(), 0, "{answer:?}\n{}", gated.screen());
+    eventually(&format!("the line is removed: {before}\nthen\n{}", gated.screen()), || gated.screen() == before);
+    assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
+}
+
+#[test]
+fn enter_while_an_empty_prompt_is_asked_runs_nothing_twice() {
+    let Some(gated) = Gated::at(':', "zsh -f", &["PS1='words '"]) else { return };
+    let run = gated.runs("30", RAN);
+    gated.enter();
+    gated.opens();
+    let answer = run.finish();
+    assert!(is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
+    gated.enter();
+    assert!(is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
+}
+
+/// A person's line begins a program while `run` asks: no key of `run` reaches the program.
+#[test]
+fn enter_while_a_line_is_asked_sends_no_key_to_its_program() {
+    let Some(gated) = Gated::at(':', "zsh -f", &["PS1='words '"]) else { return };
+    gated.world.tmux(&["send-keys", "-t", &gated.pane, "-l", "cat -v; "]);
+    gated.world.ok(&["wait-for", "-t", &gated.pane, "--screen", "cat -v;", "-T", "20"]);
+    let run = gated.runs("30", RAN);
+    gated.enter();
+    gated.opens();
+    let answer = run.finish();
+    assert!(answer.status == 1 && is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
+    gated.presses("mine");
+    eventually(&format!("cat reads it:\n{}", gated.screen()), || {
+        gated.screen().lines().filter(|row| *row == "mine").count() == 2
+    });
+}
+
+/// Enter at any moment, in any shell.
+#[test]
+fn enter_at_any_moment_runs_nothing_twice() {
+    for shell in ["bash --norc", "fish --no-config", "dash", "mksh"] {
+        if !is_installed(shell.split(' ').next().unwrap()) {
+            continue;
+        }
+        let world = World::new();
+        let pane = world.tmux(&["new-session", "-d", "-x", "150", "-y", "30", "-P", "-F", "#{pane_id}", shell]);
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+        let count = || fs::read_to_string(world.path("work/ran")).unwrap_or_default().lines().count();
+        for round in 0..8_u64 {
+            let before = count();
+            let run = world.spawn(&["run", "-t", &pane, "-T", "20", "--", RAN]);
+            std::thread::sleep(std::time::Duration::from_millis(10 + round * 6));
+            world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+            let answer = run.finish();
+            assert!(is_true(&answer, count() - before), "{shell}: {answer:?}");
+            world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+            world.ok(&["wait-for", "-t", &pane, "--prompt", "--stable", "0.2", "-T", "20"]);
+            assert!(is_true(&answer, count() - before), "{shell}: {answer:?}");
+        }
+    }
+}
