@@ -97,8 +97,7 @@ impl Runtimes {
 
 impl Daemon<'_> {
     fn prepare(&self) -> Result<Runtimes> {
-        let traces =
-            log::to_stderr(&self.settings.log_level, self.settings.log_format, self.settings.otlp.as_deref())?;
+        let traces = log::to_stderr(&self.settings.log_level, self.settings.log_format, self.settings.otlp.as_deref())?;
         metrics::install();
         keep_freed_memory();
         let engine = tokio::runtime::Builder::new_current_thread()

@@ -615,7 +615,7 @@ mod tests {
             return;
         }
         let file = OpenOptions::new().append(true).open(path).unwrap();
-        let mut file = LogFile { path: path.to_owned(), file, length: 0, most: 4096 };
+        let mut file = LogFile { path: path.to_owned(), file, length: 0, most: 4096, current: Current::default() };
         assert!(file.write(b"line\n").is_err());
         assert_eq!(file.length, 0);
         metrics::install();

@@ -176,9 +176,12 @@ async fn output_across_handovers_equals_what_was_printed() {
         let pane = pane(&engine, &world, &id).await;
         let (end, gap) = pane.place(&Since::Now).unwrap();
         assert_eq!(gap, None);
-        // A cursor of an earlier engine is one of this engine.
+        // A cursor of an earlier engine is one of this engine. A flood may have passed it meanwhile.
         let last = *ends.last().unwrap();
-        assert_eq!(pane.place(&last.into()).unwrap(), (last, None));
+        match pane.place(&last.into()).unwrap() {
+            (at, None) => assert_eq!(at, last),
+            (at, Some(gap)) => assert!(gap.reason == GapReason::Trimmed && at.offset > last.offset, "{gap:?}"),
+        }
         while_it_flooded += u32::from(end.offset > last.offset);
         ends.push(end);
     }
@@ -269,7 +272,8 @@ async fn an_engine_takes_over_by_a_socket() {
     for _ in 0..20 {
         let (old, new) = UnixStream::pair().unwrap();
         let (handed_over, taken_over) = tokio::join!(engine.hand_over(old), take_over(options(), new));
-        handed_over.unwrap();
+        // One end's error is often that the other one left.
+        assert!(handed_over.is_ok(), "{handed_over:?}, {:?}", taken_over.err());
         engine = taken_over.unwrap();
     }
     check_flood(&pane(&engine, &world, &id).await, &world).await;
