@@ -25,7 +25,7 @@ use crate::{Engine, Host, Options, PaneState, Past, events::Trails, host::Report
 pub use exchange::{Belongings, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
-pub const STATE_VERSION: u32 = 1;
+pub const STATE_VERSION: u32 = 2;
 
 /// The first bytes of each stored state.
 const MAGIC: &[u8] = b"muxtap state\n";

@@ -107,7 +107,8 @@ fn a_sleeping_reader_is_woken_for_all_output() {
 fn readers_that_share_an_event_cache_miss_nothing() {
     check(1, || {
         let pane = pane();
-        let followers = [Follower::new(&pane), Follower::new(&pane)];
+        // A thread of loom has a small stack.
+        let followers = [(); 2].map(|()| Box::new(Follower::new(&pane)));
         let readers = followers.map(|follower| thread::spawn(move || follower.until_end()));
         let _ = pane.push(0, b"one ");
         pane.mark_command_ended(Exit::default());

@@ -158,7 +158,8 @@ mod tests {
         for cut in 1..stream.len() {
             let (mut ids, mut last) = (Ids::default(), String::new());
             for piece in stream.chunks(cut) {
-                assert!(!ids.is_moved);
+                // Only the empty line that ends the comment may be left.
+                assert!(!ids.is_moved || piece == b"\n", "{cut}");
                 ids.read(piece, &mut last);
             }
             assert_eq!((ids.is_moved, last.as_str()), (true, "second"), "{cut}");
