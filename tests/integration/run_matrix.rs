@@ -168,7 +168,9 @@ const SHELL_STATES: &[State] = &[
         Fish => Some("set -gx TERM dumb".into()),
         Nu => None,
         _ => Some("export TERM=dumb".into()),
-    }),
+    })
+    // After output without a line end, such an editor does not show where its line begins.
+    .expecting(|_, _| Either),
     State::new("LC_ALL=C", |shell| match shell {
         Fish => Some("set -gx LC_ALL C".into()),
         Nu => None,

@@ -30,6 +30,8 @@ use crate::{
 const CALM: Duration = Duration::from_millis(150);
 /// How long a shell may take to show that a key arrived.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for the end of output that follows keys: another program may print all the time.
+const NOISE: Duration = Duration::from_secs(2);
 /// How often a shell is examined that does not wait for a line.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often a line is examined again on which a user types.
@@ -128,6 +130,8 @@ struct CursorMove {
     spot: CursorPosition,
     /// Whether this is the expected position.
     reached: bool,
+    /// Whether output still followed when the wait for its end was over.
+    noisy: bool,
 }
 
 /// A shell's prompt under examination.
@@ -142,12 +146,13 @@ impl Prompt<'_> {
     /// typed text.
     pub(crate) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
         for attempt in 0..ATTEMPTS {
-            let found = match self.look().await? {
+            let now = self.now().await;
+            let found = match now.look().await? {
                 Some(found) => found,
                 // Keys of a probe would have to find a line editor on another host.
-                None if self.reader.is_marked => PromptState::Unknown,
-                None if self.reader.canonical => self.ask_terminal().await?,
-                None => self.ask_editor().await?,
+                None if now.reader.is_marked => PromptState::Unknown,
+                None if now.reader.canonical => now.ask_terminal().await?,
+                None => now.ask_editor().await?,
             };
             let abandon = match found {
                 PromptState::Empty(prompt) => return Ok(prompt),
@@ -168,8 +173,8 @@ impl Prompt<'_> {
                 (false, true) => &kill,
                 (false, false) => b"\x05\x15",
             };
-            let spot = self.press(keys, |_| false).await?.spot;
-            if abandon {
+            let spot = self.ask(keys, |_| false).await?.spot;
+            if abandon && self.is_same_shell().await {
                 // After an interrupt, the shell shows its primary prompt.
                 let prompt = self.row(spot.y, spot.x).await?;
                 self.pane.set_primary_prompt(self.reader.id(), prompt);
@@ -217,14 +222,22 @@ impl Prompt<'_> {
         matches!(shell::waiting_shell(&self.server.host, self.pane).await, ForegroundState::Shell(_))
     }
 
-    /// Returns whether the shell that was found waits for a line. Behind another terminal, only whether the
-    /// program that shows it is still there: a line that takes several rows looks as if it were entered.
+    /// Returns whether the shell that was found waits for a line. Behind another terminal, its marks tell.
     pub(crate) async fn is_same_shell(&self) -> bool {
         match shell::waiting_shell(&self.server.host, self.pane).await {
             ForegroundState::Shell(shell) => shell.id() == self.reader.id(),
-            ForegroundState::Other(name) => self.reader.is_marked && shell::CARRIERS.contains(&name.as_str()),
-            ForegroundState::Busy(_) | ForegroundState::Question(_) => false,
+            ForegroundState::Busy(_) | ForegroundState::Question(_) | ForegroundState::Other(_) => false,
         }
+    }
+
+    /// Returns this prompt with the terminal's settings of now: a shell that starts switches its line editor on
+    /// later.
+    async fn now(&self) -> Self {
+        let reader = match shell::waiting_shell(&self.server.host, self.pane).await {
+            ForegroundState::Shell(shell) if shell.id() == self.reader.id() => shell,
+            _ => self.reader,
+        };
+        Self { reader, ..*self }
     }
 
     /// Returns whether tmux replied and has the pane.
@@ -281,15 +294,17 @@ impl Prompt<'_> {
             if due.is_some() {
                 let spot = self.spot().await?;
                 if is_there(spot) {
-                    return Ok(CursorMove { spot, reached: true });
+                    return Ok(CursorMove { spot, reached: true, noisy: false });
                 }
             }
+            let latest = sent + NOISE;
             let due = due.unwrap_or(sent + PATIENCE);
-            if Instant::now() >= due {
-                return Ok(CursorMove { spot: self.spot().await?, reached: false });
+            let now = Instant::now();
+            if now >= due || now >= latest {
+                return Ok(CursorMove { spot: self.spot().await?, reached: false, noisy: now < due });
             }
             tokio::select! {
-                () = tokio::time::sleep_until(due.into()) => {}
+                () = tokio::time::sleep_until(due.min(latest).into()) => {}
                 _ = changes.changed() => {}
             }
         }
@@ -328,17 +343,31 @@ impl Prompt<'_> {
         self.text_from(CursorPosition { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
     }
 
-    /// Returns the text of this many cells from a position on, across the ends of rows.
-    async fn text_from(&self, from: CursorPosition, cells: usize) -> Result<String> {
-        let rows = if from.width == 0 { 0 } else { (usize::from(from.x) + cells) / usize::from(from.width) };
-        let last = usize::from(from.y) + rows;
+    /// Returns rows as `capture-pane` prints them with this flag.
+    async fn captured(&self, first: u16, last: usize, flag: &'static str) -> Result<String> {
         let question = || {
-            let ask = Command::new("capture-pane").flag("-p").flag("-N").opt("-t", self.pane.id().to_string());
-            Request::Framed(vec![ask.opt("-S", from.y.to_string()).opt("-E", last.to_string())])
+            let ask = Command::new("capture-pane").flag("-p").flag(flag).opt("-t", self.pane.id().to_string());
+            Request::Framed(vec![ask.opt("-S", first.to_string()).opt("-E", last.to_string())])
         };
         let answer = self.server.link().read(Some(self.pane.id()), question).await?;
         let text = answer.ok().and_then(|parts| parts.into_iter().next()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).into_owned();
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Returns the text of this many cells before a position, across the ends of rows.
+    async fn text_before(&self, spot: CursorPosition, cells: usize) -> Result<String> {
+        let width = u64::from(spot.width.max(1));
+        let at = u64::from(spot.y) * width + u64::from(spot.x);
+        let cells = at.min(cells as u64);
+        let (x, y) = (u16::try_from((at - cells) % width), u16::try_from((at - cells) / width));
+        let start = CursorPosition { x: x.unwrap_or_default(), y: y.unwrap_or_default(), ..spot };
+        self.text_from(start, usize::try_from(cells).unwrap_or_default()).await
+    }
+
+    /// Returns the text of this many cells from a position on, across the ends of rows.
+    async fn text_from(&self, from: CursorPosition, cells: usize) -> Result<String> {
+        let rows = if from.width == 0 { 0 } else { (usize::from(from.x) + cells) / usize::from(from.width) };
+        let text = self.captured(from.y, usize::from(from.y) + rows, "-N").await?;
         let mut all = String::new();
         for row in text.lines() {
             let taken: usize = row.chars().map(columns).sum();

@@ -299,7 +299,7 @@ impl StartedRun {
                     // Enter was ignored, as with `stty igncr`.
                     let is_removed = prompt.remove_left_line(&self.line).await.unwrap_or(false);
                     self.pane().end_command_line(is_removed);
-                    return if self.line.reads_file { RunEnd::NotRun } else { RunEnd::NotBegun };
+                    return if self.line.reads_file && is_removed { RunEnd::NotRun } else { RunEnd::NotBegun };
                 }
             }
         }

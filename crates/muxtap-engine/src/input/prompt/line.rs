@@ -20,12 +20,24 @@ pub(crate) enum Shown {
     Otherwise,
     /// Nothing is shown: the terminal or the line editor does not echo.
     Nothing,
+    /// Another program prints all the time.
+    Noise,
 }
 
 impl Prompt<'_> {
     /// Types a line at an empty prompt, without Enter, if the cursor is still there. Returns what is
     /// shown of it.
-    pub(crate) async fn type_line(&self, prompt: &EmptyPrompt, line: &TypedLine) -> Result<Shown> {
+    ///
+    /// `has_begun`: whether the line was entered meanwhile, and runs.
+    pub(crate) async fn type_line(
+        &self,
+        prompt: &EmptyPrompt,
+        line: &TypedLine,
+        has_begun: impl Fn() -> bool,
+    ) -> Result<Shown> {
+        if !self.is_same_shell().await {
+            return Ok(Shown::Moved);
+        }
         let begin = self.pane.lock().ring().end();
         let keys = [prompt.clear.as_slice(), line.keys.as_bytes()].concat();
         let typed = input::prepare_unechoed(self.pane, &keys)?;
@@ -36,11 +48,12 @@ impl Prompt<'_> {
         let width = u64::from(prompt.cursor.width.max(1));
         let column = (u64::from(prompt.column) + cells as u64) % width;
         let is_there = |spot: CursorPosition| u64::from(spot.x) == column;
-        let mut moved = self.come_to(begin, is_there).await?;
+        let is_known = |spot: CursorPosition| is_there(spot) || has_begun();
+        let mut moved = self.come_to(begin, is_known).await?;
         // On a full machine the shell may not have read the keys yet.
         let give_up = Instant::now() + ECHO_PATIENCE;
         while self.pane.lock().ring().end() == begin && Instant::now() < give_up {
-            moved = self.come_to(begin, is_there).await?;
+            moved = self.come_to(begin, is_known).await?;
         }
         for is_last in [false, true] {
             let at = u64::from(moved.spot.y) * width + u64::from(moved.spot.x);
@@ -59,10 +72,14 @@ impl Prompt<'_> {
             }
             if !is_last {
                 // It may have been shown in part.
-                moved = self.come_to(begin, |_| false).await?;
+                moved = self.come_to(begin, |_| has_begun()).await?;
             }
         }
-        Ok(if self.pane.lock().ring().end() == begin { Shown::Nothing } else { Shown::Otherwise })
+        Ok(match self.pane.lock().ring().end() == begin {
+            true => Shown::Nothing,
+            false if moved.noisy => Shown::Noise,
+            false => Shown::Otherwise,
+        })
     }
 
     /// Interrupts the line editor, which drops the line. Returns whether it printed its prompt again.
@@ -78,7 +95,8 @@ impl Prompt<'_> {
     /// Removes a line that is still shown, although it was entered. Returns whether it was shown.
     pub(crate) async fn remove_left_line(&self, line: &TypedLine) -> Result<bool> {
         let spot = self.spot().await?;
-        let is_left = self.row(spot.y, spot.x).await?.trim_end_matches(['#', ' ']).ends_with(&line.ending);
+        let shown = self.text_before(spot, line.shown.len()).await?;
+        let is_left = shown.trim_end_matches(['#', ' ']).ends_with(&line.ending);
         if is_left {
             self.remove_line(line).await?;
         }
@@ -92,15 +110,14 @@ impl Prompt<'_> {
             return Ok(());
         }
         let spot = self.spot().await?;
-        let before = self.row(spot.y, spot.x).await?;
-        let keys = if before.ends_with(&line.shown) {
+        let keys = if self.text_before(spot, line.shown.len()).await? == line.shown {
             // Deletes no text that was there before.
             BACKSPACE.repeat(line.shown.len())
         } else {
             b"\x05\x15".to_vec()
         };
         let spot = self.press(&keys, |_| false).await?.spot;
-        let left = self.row(spot.y, spot.x).await?;
+        let left = self.text_before(spot, line.shown.len()).await?;
         if left.contains(&line.ending) && self.is_same_shell().await {
             self.press(INTERRUPT, |_| false).await?;
         }

@@ -70,15 +70,17 @@ impl Prompt<'_> {
         }
         let is_untouched = self.reader.shell == Shell::Zsh && self.pane.is_zsh_line_empty();
         let known = self.pane.primary_prompt(self.reader.id()).filter(|known| !known.trim().is_empty());
-        if known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
+        // The last row of a long line may look like a prompt.
+        let is_first_row = !self.is_wrapped(spot).await?;
+        if is_first_row && known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
         }
-        if is_blank && known.as_deref().is_some_and(|known| follows_output(prompt, known)) {
+        if is_first_row && is_blank && known.as_deref().is_some_and(|known| follows_output(prompt, known)) {
             return Ok(Some(PromptState::Empty(at_cursor())));
         }
-        if let Some(typed) = known.as_deref().and_then(|known| prompt.strip_prefix(known)) {
+        let typed = known.as_deref().and_then(|known| prompt.strip_prefix(known));
+        if let Some(text) = typed.map(|typed| format!("{typed}{}", after.trim_end())).filter(|text| !text.is_empty()) {
             // Keys of a probe would go between those that a person types now.
-            let text = format!("{typed}{}", after.trim_end());
             return Ok(Some(PromptState::Typed(text)));
         }
         if self.reader.shell.is_continuation(prompt) {
@@ -97,7 +99,7 @@ impl Prompt<'_> {
         // bash has `> ` before the rest of a command.
         let is_sign =
             ends_in_only_sigil(prompt) && !(self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>'));
-        if (is_blank || is_untouched) && is_like_known && is_sign {
+        if is_first_row && (is_blank || is_untouched) && is_like_known && is_sign {
             return Ok(empty());
         }
         // Where something prints meanwhile, a probe would not be found again, and the row shows no prompt.
@@ -111,6 +113,17 @@ impl Prompt<'_> {
         let Some(y) = spot.y.checked_sub(1).filter(|_| spot.x == 0) else { return Ok(false) };
         let above = self.row(y, spot.width).await?;
         Ok(above.trim_end().chars().map(columns).sum::<usize>() + 1 >= usize::from(spot.width))
+    }
+
+    /// Returns whether the row above is full and goes on in the cursor's row.
+    async fn is_wrapped(&self, spot: CursorPosition) -> Result<bool> {
+        let Some(above) = spot.y.checked_sub(1) else { return Ok(false) };
+        let joined = self.captured(above, usize::from(spot.y), "-J").await?;
+        let mut lines = joined.lines();
+        let (Some(line), None) = (lines.next(), lines.next()) else { return Ok(false) };
+        // tmux keeps the mark of a row that was wrapped, and is erased by now.
+        let (_, last) = split_at_column(line, usize::from(spot.width.saturating_sub(1)));
+        Ok(!last.is_empty() && !last.starts_with(' '))
     }
 
     /// Waits until the pane has printed nothing for a moment. Returns false if something prints all
@@ -145,29 +158,44 @@ fn split_at_column(row: &str, column: usize) -> (&str, &str) {
 }
 
 /// Returns whether a prompt's last row ends in a sign that ends prompts, and has none before: then
-/// nothing is typed after it.
+/// nothing is typed after it. A sign that a shell's language has, too, is no proof as a word of its
+/// own after others.
 fn ends_in_only_sigil(prompt: &str) -> bool {
     let bare = prompt.trim_end();
     let is_sigil = |character| SIGILS.contains(character);
     let Some(last) = bare.chars().last().filter(|last| is_sigil(*last)) else { return false };
     let before = bare.strip_suffix(last).unwrap_or_default();
+    let is_typed = |character| "$#>".contains(character);
+    let is_word = before.ends_with(' ') && !before.trim().is_empty();
+    if is_typed(last) && (is_word || before.contains(is_typed)) {
+        return false;
+    }
     !before.split(is_sigil).skip(1).any(|after| after.starts_with(' '))
 }
 
-/// Returns whether a row is the known prompt after output without a line end.
+/// Returns the output without a line end before the known prompt in this row. bash's line editor counts
+/// its columns from the prompt then, and much of what it prints is not understood. A prompt without a
+/// name could as well be the end of what is typed.
+pub(super) fn output_before<'a>(row: &'a str, known: &str) -> Option<&'a str> {
+    let has_name = known.chars().filter(|character| character.is_alphanumeric()).count() >= 3;
+    row.strip_suffix(known).filter(|output| has_name && !output.is_empty())
+}
+
+/// Returns whether a row is the known prompt after output without a line end, and nothing that is typed.
 fn follows_output(row: &str, known: &str) -> bool {
-    let output = row.strip_suffix(known).unwrap_or_default();
-    ends_in_only_sigil(known) && !output.is_empty() && !output.contains(|character| SIGILS.contains(character))
+    ends_in_only_sigil(known)
+        && output_before(row, known).is_some_and(|output| !output.contains(|character| SIGILS.contains(character)))
 }
 
 /// Returns whether a shell's builtin asks something with this text.
 pub(super) fn is_question(prompt: &str) -> bool {
     let bare = prompt.trim_end();
     let lower = bare.to_lowercase();
+    let unsigned = bare.trim_end_matches(|character| SIGILS.contains(character)).trim_end();
     // Prompts with a user, a host or a directory end in a colon, too.
     let is_named = bare.ends_with(':') && !bare.contains(['@', '~', '/', ']']);
     is_named
-        || bare.ends_with('?')
+        || unsigned.ends_with('?')
         // fish's `read`, and `select` in bash and zsh.
         || ["read>", "#?", "?#"].contains(&bare)
         || ["[y/n]", "(y/n)", "(yes/no", "[yes/no"].iter().any(|choice| lower.contains(choice))
@@ -178,16 +206,47 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_sign_that_nothing_typed_can_be_ends_a_prompt() {
+        for (row, is_prompt) in [
+            ("me@host:~# ", true),
+            ("$ ", true),
+            ("host% ", true),
+            ("me@host dir % ", true),
+            ("~/dir \u{276f} ", true),
+            ("$ echo $ ", false),
+            ("[host] echo 100 $ ", false),
+            ("[host] cat /dev/null > ", false),
+            ("~$echo 100 $ ", false),
+            ("words ", false),
+        ] {
+            assert_eq!(ends_in_only_sigil(row), is_prompt, "{row:?}");
+        }
+    }
+
+    #[test]
     fn a_known_prompt_may_follow_output_but_not_typed_text() {
         for (row, known, follows) in [
             ("outme@host:~# ", "me@host:~# ", true),
-            ("out$ ", "$ ", true),
+            ("out$ ", "$ ", false),
+            ("cat /dev/null > ", "> ", false),
             ("$ ", "$ ", false),
-            ("out$ echo $ ", "$ ", false),
             ("me@host:~# echo me@host:~# ", "me@host:~# ", false),
-            ("out", "$ ", false),
+            ("out", "me@host:~# ", false),
         ] {
             assert_eq!(follows_output(row, known), follows, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_may_end_in_a_sign() {
+        for (row, asks) in [
+            ("Continue? $ ", true),
+            ("Install? [y/N] ", true),
+            ("Overwrite?> ", true),
+            ("me@host:~$ ", false),
+            ("dir git:(main) \u{2717} ", false),
+        ] {
+            assert_eq!(is_question(row), asks, "{row:?}");
         }
     }
 }

@@ -9,7 +9,8 @@ use std::time::Instant;
 use muxtap_api::Result;
 
 use super::{
-    BACKSPACE, CursorMove, CursorPosition, EmptyPrompt, Keymap, PATIENCE, Prompt, PromptState, look::is_question,
+    BACKSPACE, CursorMove, CursorPosition, EmptyPrompt, Keymap, PATIENCE, Prompt, PromptState,
+    look::{is_question, output_before},
 };
 use crate::input::shell::Shell;
 
@@ -22,8 +23,9 @@ const RIGHT: &[u8] = b"\x06";
 /// Ctrl-A as shown by a line editor with vi keys.
 const SHOWN_CTRL_A: &str = "^A";
 /// Makes bash's line editor expand its continuation prompt (`shell-expand-line`). The text is an
-/// argument of the `:` before it, so Enter does nothing if a user presses it meanwhile.
-const BASH_PS2: &[u8] = b" \"${PS2@P}\"\x1b\x05\x05";
+/// argument of the `:` before it, so Enter does nothing if a user presses it meanwhile. Expansion
+/// removes quotes: it has others for what is left, which a user's text and Enter may follow.
+const BASH_PS2: &[u8] = b" \\'\"${PS2@P}\"\\'\x1b\x05\x05";
 /// Moves up in zsh's line editor: from the start of a line to the start of the line above.
 const ZSH_UP: &[u8] = &[0x01; 32];
 /// Moves down again, to the end of the last line.
@@ -94,8 +96,14 @@ impl Prompt<'_> {
             };
             let before = here;
             here = self.ask(keys, |spot| spot != before).await?.spot;
-            if here == before {
+            let moved = here.cells_from(before);
+            if moved == 0 {
                 break;
+            }
+            if (keys == left) == (moved > 0) {
+                // The line is another one, and the key was inserted into it.
+                self.ask(BACKSPACE, |spot| spot == before).await?;
+                return Ok(false);
             }
         }
         Ok(here == target)
@@ -104,7 +112,8 @@ impl Prompt<'_> {
     pub(super) async fn ask_editor(&self) -> Result<PromptState> {
         let found = self.ask_line().await?;
         let PromptState::Empty(prompt) = &found else { return Ok(found) };
-        if self.is_primary_prompt(&prompt.text) {
+        let known = self.pane.primary_prompt(self.reader.id());
+        if known.is_some_and(|known| known == prompt.text || output_before(&prompt.text, &known).is_some()) {
             return Ok(found);
         }
         if (self.reader.shell, prompt.probed) != (Shell::Bash, Some(Keymap::Emacs)) {
@@ -123,14 +132,18 @@ impl Prompt<'_> {
         let cells = usize::try_from(end.cells_from(prompt.cursor)).unwrap_or_default();
         let shown = self.text_from(prompt.cursor, cells).await?;
         let continuation = parse_shown(&shown);
-        // Deletes forward, so text that a user types after it stays.
-        let delete = [b"\x01".as_slice(), RIGHT, &vec![0x04; continuation.typed], b"\x05"].concat();
+        // Text that a user types after it stays. If a user has entered the line, all this does nothing: the next line
+        // is empty, and no key is Ctrl-D.
+        let (right, delete) = (RIGHT.repeat(1 + continuation.typed), BACKSPACE.repeat(continuation.typed));
+        let delete = [b"\x01".as_slice(), &right, &delete, b"\x05"].concat();
         if !self.ask(&delete, |spot| spot == prompt.cursor).await?.reached {
             self.remove_question(Keymap::Emacs).await?;
             return Ok(PromptState::Disturbed);
         }
         let dense = |text: &str| text.split_whitespace().collect::<String>();
-        if dense(&continuation.text) == dense(&prompt.text) {
+        let shown = continuation.text.trim_start();
+        let shown = shown.strip_prefix('\'').unwrap_or(shown);
+        if dense(shown.strip_suffix('\'').unwrap_or(shown)) == dense(&prompt.text) {
             self.ask(&Keymap::Emacs.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
             return Ok(PromptState::Continued(prompt.text.clone()));
         }
@@ -139,9 +152,9 @@ impl Prompt<'_> {
 
     async fn ask_line(&self) -> Result<PromptState> {
         let before = self.spot().await?;
-        let typed = self.ask(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
-        if typed == before {
-            // The probe may be shown later, or be read without being shown.
+        let CursorMove { spot: typed, noisy, .. } = self.ask(PROBE, |spot| spot.cells_from(before) == 1).await?;
+        if typed == before || noisy {
+            // The probe may be shown later, be read without being shown, or be shown among other output.
             self.ask(BACKSPACE, |_| false).await?;
             return Ok(PromptState::Unknown);
         }
@@ -163,6 +176,10 @@ impl Prompt<'_> {
         } else {
             let mut end = self.ask(self.to_end(), |spot| spot == typed).await?;
             if self.reader.shell == Shell::Fish && end.spot == start.spot {
+                if self.text_before(typed, PROBE.len()).await?.as_bytes() != PROBE {
+                    // A user has entered the line.
+                    return Ok(PromptState::Disturbed);
+                }
                 // Escape was a separate key: this is fish's vi mode, which has other keys to move
                 // over all lines.
                 keymap = Keymap::Vi;
@@ -179,7 +196,7 @@ impl Prompt<'_> {
             // The line has no prompt before it: it may be one line of several.
             let up = self.ask(ZSH_UP, |spot| spot != start.spot).await?.spot;
             if up != start.spot {
-                start = CursorMove { spot: up, reached: false };
+                start = CursorMove { spot: up, reached: false, noisy: false };
                 end = self.ask(ZSH_DOWN, |spot| spot == typed).await?;
             }
         }
@@ -236,6 +253,10 @@ impl Prompt<'_> {
         }
         if is_question(&prompt) {
             return Ok(PromptState::Question(prompt));
+        }
+        if !self.now().await.reader.canonical {
+            // The shell has switched its line editor on, which has another meaning for the key.
+            return Ok(PromptState::Disturbed);
         }
         if !self.is_own_prompt(&prompt) {
             // The row is the prompt alone, or has typed text after it: the reprint decides.

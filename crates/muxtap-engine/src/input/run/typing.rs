@@ -69,6 +69,8 @@ pub(super) enum Removal {
     Otherwise,
     /// The line editor does not echo.
     Unseen,
+    /// Another program prints all the time.
+    Noise,
     /// The caller has left, or its timeout has expired.
     Unwanted,
 }
@@ -103,6 +105,8 @@ struct Progress(Mutex<ProgressState>);
 struct ProgressState {
     step: Step,
     is_unwanted: bool,
+    /// Whether nothing waits for the task that types.
+    is_deserted: bool,
     file: Option<RunFile>,
 }
 
@@ -132,6 +136,10 @@ impl Progress {
         drop(file);
     }
 
+    fn is_deserted(&self) -> bool {
+        self.lock().is_deserted
+    }
+
     fn take_file(&self) -> Option<RunFile> {
         self.lock().file.take()
     }
@@ -154,6 +162,7 @@ struct Caller(Arc<Progress>);
 impl Drop for Caller {
     fn drop(&mut self) {
         self.0.leave();
+        self.0.lock().is_deserted = true;
     }
 }
 
@@ -227,7 +236,13 @@ impl Server {
         let server = self.clone();
         let mut task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
-                typed = server.type_command(&pending, &progress) => typed,
+                typed = server.type_command(&pending, &progress) => {
+                    if let Ok(typed) = &typed && progress.is_deserted() {
+                        // Enter was pressed: the shell must find the file.
+                        server.until_begun(&pending, typed).await;
+                    }
+                    typed
+                }
                 () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
@@ -249,6 +264,18 @@ impl Server {
             Ok(Ok(_)) if reached == Step::Before => Err(too_late(&pane)),
             Ok(Ok(_)) => Err(unknown(ErrorCode::Timeout, "the timeout expired while the command was typed", &pane)),
             _ => deadline.before(TYPED, std::future::pending()).await,
+        }
+    }
+
+    /// Waits until the shell has begun a command that was entered, which takes it a moment.
+    async fn until_begun(&self, pending: &PendingCommand, typed: &Typed) {
+        let PendingCommand { exclusive, .. } = pending;
+        let begun = async {
+            let mut changes = exclusive.pane.changes();
+            while command_marks(&exclusive.pane, &exclusive.nonce).begin.is_none() && changes.changed().await.is_ok() {}
+        };
+        if typed.file.is_some() {
+            let _ = tokio::time::timeout(BEGINNING, begun).await;
         }
     }
 
@@ -308,6 +335,10 @@ impl Server {
                     forgets = false;
                     why = "the line editor shows something else than what was typed";
                 }
+                Entered::Removed(Removal::Noise) => {
+                    why = "other output keeps arriving";
+                    break;
+                }
                 Entered::Removed(Removal::Unseen) => {
                     return Err(Error::new(
                         ErrorCode::Conflict,
@@ -337,21 +368,26 @@ impl Server {
             let keys = [empty.clear.as_slice(), line.keys.as_bytes(), b"\r"].concat();
             let typed = input::prepare_unechoed(pane, &keys)?;
             if !progress.step(Step::Entered) {
+                // The reprint has left the cursor below the prompt: an empty line prints another one.
+                let keys = input::prepare_unechoed(pane, &[empty.clear.as_slice(), b"\r"].concat())?;
+                let _ = self.send_if(pane, keys, Some(empty.cursor)).await?;
                 return Ok(Entered::Removed(Removal::Unwanted));
             }
             // tmux itself checks that no user has typed since.
             let sent = self.send_if(pane, typed, Some(empty.cursor)).await?;
             return Ok(if sent.is_some() { Entered::Yes } else { Entered::Moved });
         }
-        let shown = prompt.type_line(empty, line).await;
+        let shown = prompt.type_line(empty, line, || command_marks(pane, nonce).begin.is_some()).await;
         let (why, failed) = match shown {
             Ok(Shown::Moved) => return Ok(Entered::Moved),
             Ok(Shown::Nothing) => (Removal::Unseen, None),
             Ok(Shown::Otherwise) => (Removal::Otherwise, None),
+            Ok(Shown::Noise) => (Removal::Noise, None),
             Ok(Shown::AsTyped(cursor)) => {
                 let enter = input::prepare_unechoed(pane, b"\r")?;
                 // The last look: from here on, only the cursor's position is compared, by tmux itself.
-                if !prompt.is_same_shell().await {
+                // Behind another terminal, a line of several rows looks as if it were entered.
+                if !prompt.reader.is_marked && !prompt.is_same_shell().await {
                     (Removal::Disturbed, None)
                 } else if !progress.step(Step::Entered) {
                     (Removal::Unwanted, None)
