@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::{World, is_installed};
+use crate::common::{World, eventually, is_installed};
 
 /// The shells, started without start-up files, and how they list their history.
 const SHELLS: [(&str, &str, &str); 4] = [
@@ -79,6 +79,37 @@ fn ran(world: &World, pane: &str, flags: &[&str], command: &str) -> (String, i32
 
 fn says(output: &str, status: i32) -> (String, i32) {
     (output.to_owned(), status)
+}
+
+/// Half a line that ends as prompts end is not entered: neither its last row nor, before any command, its last word.
+#[test]
+fn typed_text_that_looks_like_a_prompt_is_no_prompt() {
+    each_shell_at("60", "24", |world, pane, name| {
+        let (prompt, sign) = match name {
+            "fish" => ("function fish_prompt; echo -n '> '; end", "> "),
+            "zsh" => ("PS1='> '", "> "),
+            _ => ("PS1='$ '", "$ "),
+        };
+        if name == "sh" {
+            return;
+        }
+        types(world, pane, prompt);
+        world.tmux(&["send-keys", "-t", pane, "Enter"]);
+        world.ok(&["wait-for", "-t", pane, "--stable", "0.3", "-T", "20"]);
+        assert_eq!(ran(world, pane, &[], "echo known"), says("known\n", 0), "{name}");
+        // The row below begins anew: with the sign alone, or with a word before it.
+        for filler in [51, 48] {
+            types(world, pane, &format!("echo {}{sign}", "x".repeat(filler)));
+            world.tmux(&["send-keys", "-t", pane, "-l", &format!("echo >made {sign}")]);
+            eventually("the last word shows", || screen(world, pane).contains("made"));
+            let shown = || screen(world, pane).lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            let before = shown();
+            let answer = world.muxtap(&["run", "-t", pane, "-T", "10", "--", "echo ran >made"]);
+            assert_eq!((answer.status, shown()), (1, before), "{name}: {answer:?}");
+            starts_anew(world, pane);
+        }
+        assert!(!world.path("work/made").exists(), "{name}");
+    });
 }
 
 #[test]
