@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -281,6 +281,98 @@ fn an_installation_without_a_file_is_removed_whole() {
     }
 }
 
+#[test]
+fn a_persons_own_hook_that_calls_muxtap_is_kept() {
+    let world = World::new();
+    let file = world.path("home/.claude/settings.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let theirs = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \
+        \"muxtap report-agent --hook claude; say done\"}]}]}}\n";
+    fs::write(&file, theirs).unwrap();
+    world.ok(&["agents", "install", "claude"]);
+    assert!(fs::read_to_string(&file).unwrap().contains("--hook claude; say done"));
+    assert_eq!(fs::read_to_string(file.with_file_name("settings.json.before-muxtap")).unwrap(), theirs);
+    world.ok(&["agents", "uninstall", "claude"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), theirs);
+}
+
+#[test]
+fn a_projects_backup_is_kept_outside_of_the_project() {
+    let world = World::new();
+    let file = world.path("work/.claude/settings.local.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, THEIRS).unwrap();
+    let kept = || {
+        let all = files_below(&world.path("."));
+        all.into_iter().filter(|path| path.to_str().unwrap().ends_with(".before-muxtap")).collect::<Vec<_>>()
+    };
+    world.ok(&["agents", "install", "claude", "--project"]);
+    assert_eq!(files_below(&world.path("work")), std::slice::from_ref(&file));
+    let [backup] = &kept()[..] else { panic!("{:?}", kept()) };
+    assert_eq!((fs::read_to_string(backup).unwrap().as_str(), mode(backup)), (THEIRS, 0o600));
+    assert!(backup.to_str().unwrap().contains("muxtap/agent-hooks/"), "{backup:?}");
+    world.ok(&["agents", "uninstall", "claude", "--project"]);
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), kept().len()), (THEIRS, 0));
+}
+
+#[test]
+fn a_plugin_of_another_version_is_removed_and_an_edited_one_is_kept_beside_it() {
+    let world = World::new();
+    let file = world.path("home/opencode/plugins/muxtap.js");
+    let backup = file.with_file_name("muxtap.js.before-muxtap");
+    world.ok(&["agents", "install", "opencode"]);
+    let edited = fs::read_to_string(&file).unwrap() + "// mine: a test\n";
+    fs::write(&file, &edited).unwrap();
+    world.ok(&["agents", "install", "opencode"]);
+    assert_eq!(fs::read_to_string(&backup).unwrap(), edited);
+    fs::remove_file(&backup).unwrap();
+    fs::write(&file, &edited).unwrap();
+    world.ok(&["agents", "uninstall", "opencode"]);
+    assert!(!file.exists() && fs::read_to_string(&backup).unwrap() == edited);
+    fs::write(&file, "export const Mine = 1\n").unwrap();
+    assert!(world.ok(&["agents", "uninstall", "opencode"]).contains("not installed") && file.exists());
+}
+
+#[test]
+fn an_installation_of_another_path_leaves_no_file_that_says_nothing() {
+    let world = World::new();
+    for (agent, name) in FILES {
+        let file = world.path("home").join(name);
+        world.ok(&["agents", "install", agent]);
+        let moved = fs::read_to_string(&file).unwrap().replace(&muxtap(&world), "/elsewhere/muxtap");
+        fs::write(&file, moved).unwrap();
+        world.ok(&["agents", "uninstall", agent]);
+        assert!(!file.exists(), "{agent}");
+    }
+}
+
+#[test]
+fn a_file_keeps_its_owner_and_its_protection() {
+    let world = World::new();
+    let file = world.path("home/.claude/settings.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, THEIRS).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+    let refused = world.muxtap(&["agents", "install", "claude"]);
+    assert!(refused.status == 1 && refused.stderr.contains("write-protected"), "{refused:?}");
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), mode(&file)), (THEIRS, 0o444));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root can give a file away.
+    if chown(&file, Some(12345), Some(12346)).is_err() {
+        return;
+    }
+    let owner = |file: &Path| fs::metadata(file).map(|about| (about.uid(), about.gid())).unwrap();
+    world.ok(&["agents", "install", "claude"]);
+    assert_eq!((owner(&file), mode(&file)), ((12345, 12346), 0o640));
+    world.ok(&["agents", "uninstall", "claude"]);
+    assert_eq!((owner(&file), fs::read_to_string(&file).unwrap().as_str()), ((12345, 12346), THEIRS));
+    // A new file would be root's, in another user's directory.
+    fs::remove_file(&file).unwrap();
+    chown(file.parent().unwrap(), Some(12345), None).unwrap();
+    let refused = world.muxtap(&["agents", "install", "claude"]);
+    assert!(refused.status == 2 && refused.stderr.contains("another user") && !file.exists(), "{refused:?}");
+}
+
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
@@ -306,10 +398,10 @@ fn a_file_that_cannot_be_edited_safely_is_not_changed() {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     for (text, says) in [
         ("{ \"theme\": \"dark\",\n", "line 2"),
-        ("{\n  // mine\n  \"theme\": \"dark\"\n}\n", "a comment"),
+        ("{\n  // mine\n  \"theme\": \"dark\"\n}\n", "comments are not supported"),
         ("[]", "a JSON object"),
-        ("{\"hooks\": [1]}", "`hooks` is not an object"),
-        ("{\"hooks\": {\"Stop\": \"x\"}}", "`Stop` is not an array"),
+        ("{\"hooks\": [1]}", "`hooks`: expected an object"),
+        ("{\"hooks\": {\"Stop\": \"x\"}}", "`Stop`: expected an array"),
     ] {
         fs::write(&file, text).unwrap();
         let answer = world.muxtap(&["agents", "install", "claude"]);
