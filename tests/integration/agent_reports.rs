@@ -129,14 +129,37 @@ fn a_hostile_pane_cannot_report_for_another() {
         world.await_output(&hostile, &format!("^over{number} 1$"));
     }
     assert!(world.read_all(&hostile).replace('\n', "").contains("does not run in pane"));
+    // One whose parent has gone is on its pane's terminal still.
+    type_line(&world, &hostile, &format!("(sh -c '({command} -t {pane} 2>&1; echo orphan$?) & exit'); read -r x"));
+    world.await_output(&hostile, "^orphan1$");
+    type_line(&world, &hostile, "");
+    // One that has left that as well is in no pane, whatever its environment says, and reports for no agent but a
+    // `claude`.
+    let away = world.path("bin/away");
+    let script = "#!/bin/sh\nout=$1; shift\n\
+                  while grep -q setsid /proc/$PPID/comm 2>/dev/null; do :; done\n\
+                  \"$@\" > $out 2>&1; echo over$? >> $out\n";
+    put(&away, script);
+    for (number, (of, says)) in [("claude", "without -t"), ("other", "from outside")].into_iter().enumerate() {
+        let out = world.path(&format!("away{number}"));
+        let target = if number == 0 { String::new() } else { format!("-t {pane}") };
+        let command = format!("{} report-agent --state errored --source {of} {target}", muxtap(&world));
+        let line = format!("TMUX_PANE={pane} setsid -f {} {} {command}", away.display(), out.display());
+        type_line(&world, &hostile, &line);
+        eventually("the report is refused", || fs::read_to_string(&out).is_ok_and(|text| text.contains("over1")));
+        assert!(fs::read_to_string(&out).unwrap().contains(says));
+    }
     // One that leaves its connection at once.
     let quick = format!("{command} --quiet -t {pane} & kill -9 $!; wait; echo gone");
     type_line(&world, &hostile, &quick);
     world.await_output(&hostile, "^gone");
     assert_eq!(listed(&world)[0]["state"], "idle");
-    // The user, outside of all panes, may.
-    world.ok(&["report-agent", "--state", "working", "--source", "supervisor", "-t", &pane]);
-    assert_eq!(joined(&until(&mut watch, "working")).0, "supervisor");
+    // The user, outside of all panes, may, for the agent that runs.
+    let outside = |source: &'static str| ["report-agent", "--state", "working", "--source", source];
+    world.error("UNAUTHORIZED", &[&outside("supervisor")[..], &["-t", &pane]].concat());
+    world.error("UNAUTHORIZED", &[&outside("sh")[..], &["-t", &hostile]].concat());
+    world.ok(&[&outside("claude")[..], &["-t", &pane]].concat());
+    assert_eq!(joined(&until(&mut watch, "working")).0, "claude");
     world.ok(&["stop"]);
     world.set("MUXTAP_READ_ONLY", "true");
     world.error("READ_ONLY", &["report-agent", "--state", "idle", "--source", "x", "-t", &pane]);
@@ -158,6 +181,66 @@ fn a_program_that_no_rule_knows_is_an_agent_while_it_lives() {
     type_line(&world, &pane, "");
     let ended = until(&mut watch, "ended");
     assert_eq!((&ended["agent"], &ended["pid"]), (&json!("mytool"), &works["pid"]));
+}
+
+#[test]
+fn a_second_source_neither_ends_an_agent_nor_renames_it() {
+    let (world, pane) = stage(&[]);
+    world.ok(&["list-panes"]);
+    let command = format!("{} report-agent", muxtap(&world));
+    put(
+        &world.path("bin/mytool"),
+        &format!(
+            "#!/bin/sh\n{command} --source mytool --state working\nread -r line\n\
+             {command} --source other --state errored\nread -r line\n"
+        ),
+    );
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "mytool");
+    let works = next(&mut watch);
+    assert_eq!((&works["agent"], &works["state"]), (&json!("mytool"), &json!("working")));
+    type_line(&world, &pane, "");
+    let errored = next(&mut watch);
+    assert_eq!((&errored["agent"], &errored["state"]), (&json!("mytool"), &json!("errored")), "{errored}");
+    assert_eq!((&errored["pid"], joined(&errored).0), (&works["pid"], "other"));
+    let known = world.json(&["agents", "explain", "-t", &pane])["reports"].as_array().unwrap().len();
+    assert_eq!(known, 2);
+    type_line(&world, &pane, "");
+    assert_eq!(until(&mut watch, "ended")["agent"], "mytool");
+}
+
+#[test]
+fn the_opencode_plugin_does_not_report_a_sub_agents_end() {
+    let world = World::new();
+    let plugin = world.path("home/opencode/plugins/muxtap.js");
+    world.ok(&["agents", "install", "opencode"]);
+    let seen = world.path("seen");
+    put(&world.path("reporter"), &format!("#!/bin/sh\necho \"$@\" >> '{}'\n", seen.display()));
+    let text = fs::read_to_string(&plugin).unwrap();
+    let reporter = world.path("reporter").display().to_string();
+    fs::write(world.path("plugin.mjs"), text.replace(&muxtap(&world), &reporter)).unwrap();
+    let script = "import { Muxtap } from './plugin.mjs'
+        const { event } = await Muxtap()
+        const send = (type, properties) => event({ event: { type, properties } })
+        await send('session.created', { info: { id: 'main' } })
+        await send('session.created', { info: { id: 'sub', parentID: 'main' } })
+        await send('session.status', { sessionID: 'main', status: { type: 'busy' } })
+        await send('session.status', { sessionID: 'sub', status: { type: 'busy' } })
+        await send('session.error', { sessionID: 'sub' })
+        await send('session.idle', { sessionID: 'sub' })
+        await send('permission.asked', { sessionID: 'sub' })";
+    fs::write(world.path("script.mjs"), script).unwrap();
+    let mut node = world.command("node");
+    node.arg("script.mjs").current_dir(world.path(".")).env("TMUX_PANE", "%1");
+    let Ok(output) = node.output() else { return };
+    assert!(output.status.success(), "{output:?}");
+    let mut states: Vec<String> = fs::read_to_string(&seen)
+        .unwrap()
+        .lines()
+        .map(|line| line.split_once("--state ").unwrap().1.split(' ').next().unwrap().to_owned())
+        .collect();
+    states.sort();
+    assert_eq!(states, ["permission", "working"]);
 }
 
 #[test]
