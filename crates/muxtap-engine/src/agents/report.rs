@@ -457,7 +457,9 @@ mod tests {
         let on = |pids: &[u32], terminal: i64| {
             let of: Vec<_> = pids.iter().map(|pid| (*pid, *pid, "x")).collect();
             let mut of = chain(&of);
-            of.first_mut().into_iter().for_each(|one| one.terminal = terminal);
+            if let Some(first) = of.first_mut() {
+                first.terminal = terminal;
+            }
             place_of(&of, &[10, 20], 10, terminals)
         };
         let caller = |pids: &[u32]| on(pids, 0);
@@ -479,7 +481,6 @@ mod tests {
         assert!(far.seq <= monotonic_us());
         assert!(reports.add(far, Some(1)));
         let hook = checked(&request("a", AgentState::Idle, monotonic_us() + 1)).unwrap();
-        std::thread::yield_now();
         let later = ReportAgentRequest { seq: hook.seq.max(monotonic_us()) + 1, ..hook };
         assert!(reports.add(later, Some(1)));
     }
@@ -496,7 +497,7 @@ mod tests {
             (token, reports.watched.len())
         };
         let (first, _) = add("a", 1);
-        for pid in 2..=limits::AGENT_REPORTS as u32 {
+        for pid in 2..=u32::try_from(limits::AGENT_REPORTS).unwrap() {
             add("a", pid);
         }
         assert!(!first.is_cancelled());
