@@ -30,7 +30,8 @@ struct Input {
     tool_name: Text,
     #[serde(rename = "toolName")]
     copilot_tool: Text,
-    tool_input: Value,
+    #[serde(rename = "tool_input")]
+    tool: Value,
     notification_type: Text,
     message: Text,
     /// Set in the hooks of a sub-agent.
@@ -73,14 +74,14 @@ pub(super) fn request(
     let event = event.or(input.hook_event_name.get())?;
     let state = state_of(agent, event, &input)?;
     let tool = input.tool_name.get().or(input.copilot_tool.get());
-    let what = what(&input.tool_input);
+    let what = what(&input.tool);
     let described = match (tool, what) {
         (Some(tool), Some(what)) => Some(format!("{tool}: {what}")),
         (Some(tool), None) => Some(tool.to_owned()),
         (None, _) => input.message.owned(),
     };
     let asks = matches!(state, AgentState::Permission | AgentState::Question);
-    let own = input.tool_input.pointer("/questions/0").filter(|_| state == AgentState::Question);
+    let own = input.tool.pointer("/questions/0").filter(|_| state == AgentState::Question);
     let question = own.and_then(|own| text(own.get("question")?)).or_else(|| described.clone()).filter(|_| asks);
     let options = own.and_then(|own| own.get("options")?.as_array());
     let options = options.map(|all| all.iter().filter_map(|one| text(one.get("label")?)).take(16).collect());
