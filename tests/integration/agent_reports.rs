@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -129,14 +129,37 @@ fn a_hostile_pane_cannot_report_for_another() {
         world.await_output(&hostile, &format!("^over{number} 1$"));
     }
     assert!(world.read_all(&hostile).replace('\n', "").contains("does not run in pane"));
+    // One whose parent has gone is on its pane's terminal still.
+    type_line(&world, &hostile, &format!("(sh -c '({command} -t {pane} 2>&1; echo orphan$?) & exit'); read -r x"));
+    world.await_output(&hostile, "^orphan1$");
+    type_line(&world, &hostile, "");
+    // One that has left that as well is in no pane, whatever its environment says, and reports for no agent but a
+    // `claude`.
+    let away = world.path("bin/away");
+    let script = "#!/bin/sh\nout=$1; shift\n\
+                  while grep -q setsid /proc/$PPID/comm 2>/dev/null; do :; done\n\
+                  \"$@\" > $out 2>&1; echo over$? >> $out\n";
+    put(&away, script);
+    for (number, (of, says)) in [("claude", "without -t"), ("other", "from outside")].into_iter().enumerate() {
+        let out = world.path(&format!("away{number}"));
+        let target = if number == 0 { String::new() } else { format!("-t {pane}") };
+        let command = format!("{} report-agent --state errored --source {of} {target}", muxtap(&world));
+        let line = format!("TMUX_PANE={pane} setsid -f {} {} {command}", away.display(), out.display());
+        type_line(&world, &hostile, &line);
+        eventually("the report is refused", || fs::read_to_string(&out).is_ok_and(|text| text.contains("over1")));
+        assert!(fs::read_to_string(&out).unwrap().contains(says));
+    }
     // One that leaves its connection at once.
     let quick = format!("{command} --quiet -t {pane} & kill -9 $!; wait; echo gone");
     type_line(&world, &hostile, &quick);
     world.await_output(&hostile, "^gone");
     assert_eq!(listed(&world)[0]["state"], "idle");
-    // The user, outside of all panes, may.
-    world.ok(&["report-agent", "--state", "working", "--source", "supervisor", "-t", &pane]);
-    assert_eq!(joined(&until(&mut watch, "working")).0, "supervisor");
+    // The user, outside of all panes, may, for the agent that runs.
+    let outside = |source: &'static str| ["report-agent", "--state", "working", "--source", source];
+    world.error("UNAUTHORIZED", &[&outside("supervisor")[..], &["-t", &pane]].concat());
+    world.error("UNAUTHORIZED", &[&outside("sh")[..], &["-t", &hostile]].concat());
+    world.ok(&[&outside("claude")[..], &["-t", &pane]].concat());
+    assert_eq!(joined(&until(&mut watch, "working")).0, "claude");
     world.ok(&["stop"]);
     world.set("MUXTAP_READ_ONLY", "true");
     world.error("READ_ONLY", &["report-agent", "--state", "idle", "--source", "x", "-t", &pane]);
@@ -158,6 +181,66 @@ fn a_program_that_no_rule_knows_is_an_agent_while_it_lives() {
     type_line(&world, &pane, "");
     let ended = until(&mut watch, "ended");
     assert_eq!((&ended["agent"], &ended["pid"]), (&json!("mytool"), &works["pid"]));
+}
+
+#[test]
+fn a_second_source_neither_ends_an_agent_nor_renames_it() {
+    let (world, pane) = stage(&[]);
+    world.ok(&["list-panes"]);
+    let command = format!("{} report-agent", muxtap(&world));
+    put(
+        &world.path("bin/mytool"),
+        &format!(
+            "#!/bin/sh\n{command} --source mytool --state working\nread -r line\n\
+             {command} --source other --state errored\nread -r line\n"
+        ),
+    );
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "mytool");
+    let works = next(&mut watch);
+    assert_eq!((&works["agent"], &works["state"]), (&json!("mytool"), &json!("working")));
+    type_line(&world, &pane, "");
+    let errored = next(&mut watch);
+    assert_eq!((&errored["agent"], &errored["state"]), (&json!("mytool"), &json!("errored")), "{errored}");
+    assert_eq!((&errored["pid"], joined(&errored).0), (&works["pid"], "other"));
+    let known = world.json(&["agents", "explain", "-t", &pane])["reports"].as_array().unwrap().len();
+    assert_eq!(known, 2);
+    type_line(&world, &pane, "");
+    assert_eq!(until(&mut watch, "ended")["agent"], "mytool");
+}
+
+#[test]
+fn the_opencode_plugin_does_not_report_a_sub_agents_end() {
+    let world = World::new();
+    let plugin = world.path("home/opencode/plugins/muxtap.js");
+    world.ok(&["agents", "install", "opencode"]);
+    let seen = world.path("seen");
+    put(&world.path("reporter"), &format!("#!/bin/sh\necho \"$@\" >> '{}'\n", seen.display()));
+    let text = fs::read_to_string(&plugin).unwrap();
+    let reporter = world.path("reporter").display().to_string();
+    fs::write(world.path("plugin.mjs"), text.replace(&muxtap(&world), &reporter)).unwrap();
+    let script = "import { Muxtap } from './plugin.mjs'
+        const { event } = await Muxtap()
+        const send = (type, properties) => event({ event: { type, properties } })
+        await send('session.created', { info: { id: 'main' } })
+        await send('session.created', { info: { id: 'sub', parentID: 'main' } })
+        await send('session.status', { sessionID: 'main', status: { type: 'busy' } })
+        await send('session.status', { sessionID: 'sub', status: { type: 'busy' } })
+        await send('session.error', { sessionID: 'sub' })
+        await send('session.idle', { sessionID: 'sub' })
+        await send('permission.asked', { sessionID: 'sub' })";
+    fs::write(world.path("script.mjs"), script).unwrap();
+    let mut node = world.command("node");
+    node.arg("script.mjs").current_dir(world.path(".")).env("TMUX_PANE", "%1");
+    let Ok(output) = node.output() else { return };
+    assert!(output.status.success(), "{output:?}");
+    let mut states: Vec<String> = fs::read_to_string(&seen)
+        .unwrap()
+        .lines()
+        .map(|line| line.split_once("--state ").unwrap().1.split(' ').next().unwrap().to_owned())
+        .collect();
+    states.sort();
+    assert_eq!(states, ["permission", "working"]);
 }
 
 #[test]
@@ -281,6 +364,98 @@ fn an_installation_without_a_file_is_removed_whole() {
     }
 }
 
+#[test]
+fn a_persons_own_hook_that_calls_muxtap_is_kept() {
+    let world = World::new();
+    let file = world.path("home/.claude/settings.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let theirs = "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \
+        \"muxtap report-agent --hook claude; say done\"}]}]}}\n";
+    fs::write(&file, theirs).unwrap();
+    world.ok(&["agents", "install", "claude"]);
+    assert!(fs::read_to_string(&file).unwrap().contains("--hook claude; say done"));
+    assert_eq!(fs::read_to_string(file.with_file_name("settings.json.before-muxtap")).unwrap(), theirs);
+    world.ok(&["agents", "uninstall", "claude"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), theirs);
+}
+
+#[test]
+fn a_projects_backup_is_kept_outside_of_the_project() {
+    let world = World::new();
+    let file = world.path("work/.claude/settings.local.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, THEIRS).unwrap();
+    let kept = || {
+        let all = files_below(&world.path("."));
+        all.into_iter().filter(|path| path.to_str().unwrap().ends_with(".before-muxtap")).collect::<Vec<_>>()
+    };
+    world.ok(&["agents", "install", "claude", "--project"]);
+    assert_eq!(files_below(&world.path("work")), std::slice::from_ref(&file));
+    let [backup] = &kept()[..] else { panic!("{:?}", kept()) };
+    assert_eq!((fs::read_to_string(backup).unwrap().as_str(), mode(backup)), (THEIRS, 0o600));
+    assert!(backup.to_str().unwrap().contains("muxtap/agent-hooks/"), "{backup:?}");
+    world.ok(&["agents", "uninstall", "claude", "--project"]);
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), kept().len()), (THEIRS, 0));
+}
+
+#[test]
+fn a_plugin_of_another_version_is_removed_and_an_edited_one_is_kept_beside_it() {
+    let world = World::new();
+    let file = world.path("home/opencode/plugins/muxtap.js");
+    let backup = file.with_file_name("muxtap.js.before-muxtap");
+    world.ok(&["agents", "install", "opencode"]);
+    let edited = fs::read_to_string(&file).unwrap() + "// mine: a test\n";
+    fs::write(&file, &edited).unwrap();
+    world.ok(&["agents", "install", "opencode"]);
+    assert_eq!(fs::read_to_string(&backup).unwrap(), edited);
+    fs::remove_file(&backup).unwrap();
+    fs::write(&file, &edited).unwrap();
+    world.ok(&["agents", "uninstall", "opencode"]);
+    assert!(!file.exists() && fs::read_to_string(&backup).unwrap() == edited);
+    fs::write(&file, "export const Mine = 1\n").unwrap();
+    assert!(world.ok(&["agents", "uninstall", "opencode"]).contains("not installed") && file.exists());
+}
+
+#[test]
+fn an_installation_of_another_path_leaves_no_file_that_says_nothing() {
+    let world = World::new();
+    for (agent, name) in FILES {
+        let file = world.path("home").join(name);
+        world.ok(&["agents", "install", agent]);
+        let moved = fs::read_to_string(&file).unwrap().replace(&muxtap(&world), "/elsewhere/muxtap");
+        fs::write(&file, moved).unwrap();
+        world.ok(&["agents", "uninstall", agent]);
+        assert!(!file.exists(), "{agent}");
+    }
+}
+
+#[test]
+fn a_file_keeps_its_owner_and_its_protection() {
+    let world = World::new();
+    let file = world.path("home/.claude/settings.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, THEIRS).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+    let refused = world.muxtap(&["agents", "install", "claude"]);
+    assert!(refused.status == 1 && refused.stderr.contains("write-protected"), "{refused:?}");
+    assert_eq!((fs::read_to_string(&file).unwrap().as_str(), mode(&file)), (THEIRS, 0o444));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root can give a file away.
+    if chown(&file, Some(12345), Some(12346)).is_err() {
+        return;
+    }
+    let owner = |file: &Path| fs::metadata(file).map(|about| (about.uid(), about.gid())).unwrap();
+    world.ok(&["agents", "install", "claude"]);
+    assert_eq!((owner(&file), mode(&file)), ((12345, 12346), 0o640));
+    world.ok(&["agents", "uninstall", "claude"]);
+    assert_eq!((owner(&file), fs::read_to_string(&file).unwrap().as_str()), ((12345, 12346), THEIRS));
+    // A new file would be root's, in another user's directory.
+    fs::remove_file(&file).unwrap();
+    chown(file.parent().unwrap(), Some(12345), None).unwrap();
+    let refused = world.muxtap(&["agents", "install", "claude"]);
+    assert!(refused.status == 2 && refused.stderr.contains("another user") && !file.exists(), "{refused:?}");
+}
+
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
@@ -306,10 +481,10 @@ fn a_file_that_cannot_be_edited_safely_is_not_changed() {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     for (text, says) in [
         ("{ \"theme\": \"dark\",\n", "line 2"),
-        ("{\n  // mine\n  \"theme\": \"dark\"\n}\n", "a comment"),
+        ("{\n  // mine\n  \"theme\": \"dark\"\n}\n", "comments are not supported"),
         ("[]", "a JSON object"),
-        ("{\"hooks\": [1]}", "`hooks` is not an object"),
-        ("{\"hooks\": {\"Stop\": \"x\"}}", "`Stop` is not an array"),
+        ("{\"hooks\": [1]}", "`hooks`: expected an object"),
+        ("{\"hooks\": {\"Stop\": \"x\"}}", "`Stop`: expected an array"),
     ] {
         fs::write(&file, text).unwrap();
         let answer = world.muxtap(&["agents", "install", "claude"]);

@@ -25,6 +25,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("report_agent", "question", "report-agent --question", "- an agent's hook reports"),
     ("report_agent", "options", "report-agent --option", "- an agent's hook reports"),
     ("report_agent", "session", "report-agent --session", "- an agent's hook reports"),
+    ("report_agent", "inside", "- set without -t", "- an agent's hook reports"),
     ("format_list", "each", "- list-sessions, list-windows, list-panes", "- no tool evaluates formats"),
     ("format_list", "format", "list-panes -F", "- no tool evaluates formats"),
     ("format_list", "targets", "list-panes -t", "- no tool evaluates formats"),

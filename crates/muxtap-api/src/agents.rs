@@ -162,7 +162,8 @@ pub struct ReportAgentRequest {
     pub state: AgentState,
     /// The name of the reporter: 1 to 32 lower-case letters, digits and hyphens.
     pub source: String,
-    /// A number that grows with each report of a source: the newest counts.
+    /// A number that grows with each report of a source: the newest counts. One past the daemon's
+    /// monotonic clock, in microseconds, counts as the time of arrival.
     pub seq: u64,
     /// What the agent does, in a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,6 +177,9 @@ pub struct ReportAgentRequest {
     /// The agent's own id of its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Whether the caller names its own pane, and must be a process of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inside: bool,
 }
 
 /// The response to a report.
@@ -199,7 +203,7 @@ pub enum ReportPhase {
     Fresh,
     /// The screen has shown its state.
     Confirmed,
-    /// The screen has contradicted it since: it counts no longer.
+    /// The screen has contradicted it since: it does not count any more.
     Spent,
 }
 

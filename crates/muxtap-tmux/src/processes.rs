@@ -24,6 +24,8 @@ pub struct Relative {
     pub pid: u32,
     /// Its process group.
     pub group: u32,
+    /// Its controlling terminal, as the kernel numbers it; 0 if it has none.
+    pub terminal: i64,
     /// Its arguments, the program first.
     pub args: Vec<String>,
 }
@@ -72,10 +74,22 @@ impl Proc {
         // The first process of the system is an ancestor of every process.
         while next > 1 && chain.len() < MOST {
             let Some(stat) = self.stat(next) else { break };
-            chain.push(Relative { pid: next, group: stat.group, args: self.args_of(next).unwrap_or_default() });
+            let args = self.args_of(next).unwrap_or_default();
+            chain.push(Relative { pid: next, group: stat.group, terminal: stat.terminal, args });
             next = stat.parent;
         }
         chain
+    }
+
+    /// Returns the controlling terminal of process `pid`, as the kernel numbers it; `None` if it is
+    /// unknown, or there is none.
+    pub fn terminal_number(&self, pid: u32) -> Option<i64> {
+        self.stat(pid).map(|stat| stat.terminal).filter(|terminal| *terminal != 0)
+    }
+
+    /// Returns whether process `pid` is there, and neither stopped nor at its end.
+    pub fn runs(&self, pid: u32) -> bool {
+        self.stat(pid).is_some_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X' | 'x'))
     }
 
     /// Returns whether process `pid` finds the same files under the same names as this process, and
@@ -175,6 +189,16 @@ impl Proc {
     /// Returns nothing: this system does not report it.
     pub fn ancestors_of(&self, _: u32) -> Vec<Relative> {
         Vec::new()
+    }
+
+    /// Returns `None`: this system does not report it.
+    pub fn terminal_number(&self, _: u32) -> Option<i64> {
+        None
+    }
+
+    /// Returns false: this system does not report it.
+    pub fn runs(&self, _: u32) -> bool {
+        false
     }
 
     /// Returns false: this system does not report it.

@@ -21,8 +21,10 @@ use crate::{
     },
 };
 
-/// The time after which a hook ends, whatever it waits for: an agent waits for its hooks.
+/// The longest time that a hook waits for its input: an agent waits for its hooks.
 const HOOK_LIMIT: Duration = Duration::from_secs(1);
+/// The longest time that a hook then waits for the daemon.
+const HOOK_DAEMON_LIMIT: Duration = Duration::from_millis(100);
 const STATES: [AgentState; 5] =
     [AgentState::Working, AgentState::Idle, AgentState::Permission, AgentState::Question, AgentState::Errored];
 
@@ -40,7 +42,7 @@ pub(in crate::cli) struct ReportAgent {
     /// The agent's pane (default: the caller's)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// What it does
+    /// What the agent does
     #[arg(long, value_name = "STATE", required_unless_present = "hook",
         value_parser = PossibleValuesParser::new(STATES.map(AgentState::as_str)).try_map(|word| state(&word)))]
     state: Option<AgentState>,
@@ -50,13 +52,13 @@ pub(in crate::cli) struct ReportAgent {
     /// A number that grows with each report of a source (default: microseconds of the monotonic clock)
     #[arg(long, value_name = "N")]
     seq: Option<u64>,
-    /// What it does, in a line
+    /// What the agent does, in a line
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
-    /// What it asks
+    /// What the agent asks
     #[arg(long, value_name = "TEXT")]
     question: Option<String>,
-    /// An answer that it offers; repeatable
+    /// An answer that the agent offers; repeatable
     #[arg(long = "option", value_name = "TEXT")]
     options: Vec<String>,
     /// The agent's own id of its session
@@ -68,7 +70,7 @@ pub(in crate::cli) struct ReportAgent {
     /// The hook's event, for agents whose JSON does not name it
     #[arg(long, value_name = "NAME", requires = "hook")]
     event: Option<String>,
-    /// Print nothing, exit with 0, never start a daemon, and end after a second at most
+    /// Print nothing, exit with 0, start no daemon, and wait 100 ms at most for the running one
     #[arg(long)]
     quiet: bool,
 }
@@ -110,33 +112,35 @@ impl ReportAgent {
         self.quiet || self.hook.is_some()
     }
 
-    /// Reports without output, for at most [`HOOK_LIMIT`], to a daemon that runs. A failure changes
-    /// nothing for the caller.
+    /// Reports without output, within [`HOOK_LIMIT`] and [`HOOK_DAEMON_LIMIT`], to a daemon that runs. A
+    /// failure changes nothing for the caller.
     pub(in crate::cli) fn run_quietly(self, server: ServerChoice) {
-        let (done, waits) = mpsc::channel();
-        let work = move || {
-            let _ = self.report_quietly(&server);
-            // The other side may be gone: the time is up.
-            let _ = done.send(());
-        };
-        if thread::Builder::new().spawn(work).is_ok() {
-            let _ = waits.recv_timeout(HOOK_LIMIT);
+        let (step, steps) = mpsc::channel();
+        // The channel closes when the work is done.
+        let work = move || self.report_quietly(&server, &step);
+        if thread::Builder::new().spawn(work).is_ok() && steps.recv_timeout(HOOK_LIMIT).is_ok() {
+            let _ = steps.recv_timeout(HOOK_DAEMON_LIMIT);
         }
     }
 
-    fn report_quietly(mut self, server: &ServerChoice) -> Option<()> {
+    /// `has_input` is sent to when the input has been read.
+    fn report_quietly(mut self, server: &ServerChoice, has_input: &mpsc::Sender<()>) -> Option<()> {
         let caller = Caller::new(server, false).ok()?;
         // Before stdin is read: outside of tmux a hook costs nothing.
+        let inside = self.target.is_none();
         let target = caller.target(self.target.take()).ok()?;
         // The time at which the hook began orders it, not the time at which its input was read.
         let seq = self.seq.unwrap_or_else(monotonic_us);
-        let request = match &self.hook {
+        let mut request = match &self.hook {
             Some(agent) => {
                 hook::request(agent, self.event.as_deref(), self.source.clone(), seq, std::io::stdin().lock())?
             }
             None => self.request(seq).ok()?,
         };
+        request.inside = inside;
         let ask = Ask::post(format!("{}/agent", path_named("panes", &target).ok()?), &request).ok()?;
+        // The other side is gone if the time is up.
+        has_input.send(()).ok()?;
         ask_quietly(&caller, &ask)
     }
 
@@ -149,6 +153,8 @@ impl ReportAgent {
             question: self.question.clone(),
             options: self.options.clone(),
             session: self.session.clone(),
+            // A pane that the environment names is the caller's own.
+            inside: self.target.is_none(),
         })
     }
 

@@ -209,27 +209,35 @@ impl Follower {
         let Some(shared) = host.shared() else { return };
         let about = self.pane.metadata();
         self.checked_at = Instant::now();
-        let Some(terminal) =
-            shared.probe.run(Subject::Process(about.pid), move |proc| proc.terminal_of(about.pid)).await
-        else {
+        let known = self.running.as_ref().and_then(|running| running.pid);
+        let looked =
+            move |proc: &muxtap_tmux::Proc| (proc.terminal_of(about.pid), known.is_some_and(|known| proc.runs(known)));
+        let Some((terminal, lives)) = shared.probe.run(Subject::Process(about.pid), looked).await else {
             self.probe_failed();
             return;
         };
         self.probe_missed = false;
         self.foreground_group = terminal.as_ref().map(|terminal| terminal.foreground);
+        let running: Vec<u32> =
+            terminal.iter().flat_map(|there| &there.processes).filter(|one| !one.stopped).map(|one| one.pid).collect();
         let found = match terminal {
             Some(there) => find_agent(&self.rules, &there.processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
             None if cfg!(target_os = "linux") => None,
             None => find_by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
         };
-        let found = found.or_else(|| self.reported_agent());
+        let found = found.or_else(|| self.reported_agent(about.pid, &running, lives));
         let same = |running: &RunningAgent| {
             found.as_ref().is_some_and(|(agent, pid)| agent.id == running.agent.id && *pid == running.pid)
         };
         if self.running.as_ref().is_some_and(same) {
             return;
         }
-        self.end_agent(host);
+        if found.is_some() && lives {
+            // Another agent is the pane's now: a report never ends one whose process lives.
+            self.running = None;
+        } else {
+            self.end_agent(host);
+        }
         let Some((agent, pid)) = found else { return };
         let end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = match pid.and_then(death::watch) {
             Some(end) => Box::pin(end),
@@ -254,14 +262,19 @@ impl Follower {
         });
     }
 
-    /// Returns the agent that no rule knows, but that reports its state.
-    fn reported_agent(&self) -> Option<(Arc<Agent>, Option<u32>)> {
+    /// Returns the agent that no rule knows, but that reports its state. `own`: the pane's first process;
+    /// `running`: the processes on the terminal that are not stopped; `lives`: whether the process of the
+    /// agent that is known runs.
+    fn reported_agent(&self, own: u32, running: &[u32], lives: bool) -> Option<(Arc<Agent>, Option<u32>)> {
         let mut locked = self.pane.lock();
-        let report = locked.agent_signals().reports().newest()?;
-        let source = &report.request.source;
+        let (pid, source) = locked.agent_signals().reports().reporter(own, running)?;
+        // A second source does not change the agent.
+        if let Some(known) = self.running.as_ref().filter(|known| lives && known.pid == Some(pid)) {
+            return Some((known.agent.clone(), known.pid));
+        }
         // The rules of an agent with this name judge the screen, though its process is not recognized.
-        let known = self.rules.agents.iter().find(|agent| agent.id == *source).cloned();
-        Some((known.unwrap_or_else(|| Arc::new(Agent::reported(source))), report.pid))
+        let known = self.rules.agents.iter().find(|agent| agent.id == source).cloned();
+        Some((known.unwrap_or_else(|| Arc::new(Agent::reported(source))), Some(pid)))
     }
 
     /// Schedules another examination of the processes. The known state holds until one succeeds.

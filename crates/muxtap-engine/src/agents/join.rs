@@ -32,6 +32,8 @@ pub(super) struct Reported {
     pub(super) is_own: bool,
     /// What the screen showed when the report was last joined, or came; `None`: it was not judged.
     pub(super) before: Option<Shown>,
+    /// Whether the same rule applies as then, to other text.
+    pub(super) moves: bool,
 }
 
 /// A line of the table.
@@ -45,6 +47,7 @@ pub(super) enum Line {
     Interrupted,
     MovedOn,
     Turned,
+    Continues,
     Unseen,
 }
 
@@ -60,6 +63,7 @@ impl Line {
             Self::Interrupted => "interrupted",
             Self::MovedOn => "moved-on",
             Self::Turned => "turned",
+            Self::Continues => "continues",
             Self::Unseen => "unseen",
         }
     }
@@ -73,7 +77,7 @@ impl Line {
     const fn phase(self, phase: ReportPhase) -> ReportPhase {
         match self {
             Self::Same => ReportPhase::Confirmed,
-            Self::Answered | Self::Interrupted | Self::MovedOn | Self::Turned => ReportPhase::Spent,
+            Self::Answered | Self::Interrupted | Self::MovedOn | Self::Turned | Self::Continues => ReportPhase::Spent,
             Self::NoReport | Self::OtherProcess | Self::Dialog | Self::Unseen => phase,
         }
     }
@@ -114,6 +118,9 @@ fn line_of(report: Reported, shown: Shown) -> Line {
         }
     } else if applies && report.before.is_some_and(|before| before.state != shown.state) {
         Line::Turned
+    } else if applies && shown.state == Working && report.moves && (report.state == Idle || is_asking(report.state)) {
+        // A hook of another one blocked the end of the turn, say.
+        Line::Continues
     } else {
         Line::Unseen
     }
@@ -141,7 +148,7 @@ mod tests {
     }
 
     fn report(state: AgentState, phase: ReportPhase) -> Reported {
-        Reported { state, phase, is_own: true, before: Some(NONE) }
+        Reported { state, phase, is_own: true, before: Some(NONE), moves: false }
     }
 
     /// The state that a caller sees after a report and these screens, and the last line.
@@ -163,6 +170,7 @@ mod tests {
         let other = Some(Reported { is_own: false, ..report(Working, Confirmed) });
         let before = |shown, state| Some(Reported { before: Some(shown), ..report(state, Fresh) });
         let unjudged = Some(Reported { before: None, ..report(Idle, Fresh) });
+        let moves = |state| Some(Reported { before: Some(rule(Working)), moves: true, ..report(state, Fresh) });
         let uncertain = Shown { state: Question, strength: Strength::Nothing };
         for (report, shown, line, phase) in [
             (None, rule(Working), Line::NoReport, Spent),
@@ -186,6 +194,12 @@ mod tests {
             (own(Errored, Confirmed), rule(Working), Line::MovedOn, Spent),
             (own(Working, Fresh), rule(Errored), Line::Turned, Spent),
             (before(rule(Working), Idle), rule(Errored), Line::Turned, Spent),
+            (moves(Idle), rule(Working), Line::Continues, Spent),
+            (moves(Permission), rule(Working), Line::Continues, Spent),
+            (moves(Question), rule(Working), Line::Continues, Spent),
+            (moves(Errored), rule(Working), Line::Unseen, Fresh),
+            (moves(Working), rule(Working), Line::Same, Confirmed),
+            (moves(Idle), dialog(Permission), Line::Dialog, Fresh),
             (own(Working, Fresh), NONE, Line::Unseen, Fresh),
             (own(Permission, Fresh), NONE, Line::Unseen, Fresh),
             (own(Errored, Confirmed), NONE, Line::Unseen, Confirmed),

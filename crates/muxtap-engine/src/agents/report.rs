@@ -2,16 +2,14 @@
 //!
 //! `docs/agent-reports.md` describes the rules.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use muxtap_api::{
     AgentOption, AgentState, Error, ErrorCode, Operation, ReportAgentAnswer, ReportAgentRequest, ReportPhase, Result,
 };
-use muxtap_base::clock::now_ms;
+use muxtap_base::clock::{monotonic_us, now_ms};
 use muxtap_tmux::{Relative, Subject, death};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     identify::agent_of,
@@ -31,7 +29,15 @@ pub(super) struct Report {
     pub(super) at_ms: u64,
     pub(super) phase: ReportPhase,
     /// What the screen showed when the report was last joined.
-    before: Option<Shown>,
+    before: Option<Judgement>,
+}
+
+/// The watch over a process that has reported. Dropping it ends the watch.
+#[derive(Debug)]
+struct Watch {
+    /// The first source of the process.
+    source: String,
+    _guard: DropGuard,
 }
 
 /// The reports that are known of a pane, and the state by its screen alone.
@@ -39,8 +45,8 @@ pub(super) struct Report {
 pub(super) struct Reports {
     /// The last one of each source and process, the newest last.
     known: Vec<Report>,
-    /// The processes whose end is watched.
-    watched: BTreeSet<u32>,
+    /// The processes whose end is watched: those that have reports.
+    watched: BTreeMap<u32, Watch>,
     /// The last judgement of the screen, of the agent that runs.
     screen: Option<Judgement>,
 }
@@ -57,20 +63,28 @@ impl Reports {
             self.known.insert(at, old.clone());
             return false;
         }
-        let before = self.screen.as_ref().map(shown);
+        let before = self.screen.clone();
         // The same state again is the same claim, which the screen may have confirmed.
         let goes_on = old.filter(|old| old.request.state == request.state && old.phase == ReportPhase::Confirmed);
         let phase = goes_on.map_or(ReportPhase::Fresh, |old| old.phase);
         if self.known.len() >= limits::AGENT_REPORTS {
-            self.known.remove(0);
+            let dropped = self.known.remove(0).pid;
+            if let Some(gone) = dropped.filter(|_| dropped != pid && self.known.iter().all(|one| one.pid != dropped)) {
+                self.watched.remove(&gone);
+            }
         }
         self.known.push(Report { request, pid, at_ms: now_ms(), phase, before });
         true
     }
 
-    /// Returns whether the end of this process must be watched from now on.
-    fn watch(&mut self, pid: u32) -> bool {
-        self.watched.insert(pid)
+    /// Returns whether the end of this process is watched.
+    fn is_watched(&self, pid: u32) -> bool {
+        self.watched.contains_key(&pid)
+    }
+
+    /// Records that the end of this process is watched until the token is cancelled.
+    fn watch(&mut self, pid: u32, source: &str, token: CancellationToken) {
+        self.watched.insert(pid, Watch { source: source.to_owned(), _guard: token.drop_guard() });
     }
 
     /// Forgets the reports of a process that has ended.
@@ -86,9 +100,17 @@ impl Reports {
         self.known.iter().rev()
     }
 
-    /// Returns the newest report that belongs to a known process.
-    pub(super) fn newest(&self) -> Option<&Report> {
-        self.all().find(|report| report.pid.is_some())
+    /// Returns the process that the pane's reports make an agent, and its first source: the outermost of
+    /// those on the terminal, else the newest. `own`: the pane's first process, which is the last choice.
+    /// `running`: the processes on the terminal that are not stopped, parents first.
+    pub(super) fn reporter(&self, own: u32, running: &[u32]) -> Option<(u32, &str)> {
+        let reports = |pid: &u32| *pid != own && self.known.iter().any(|report| report.pid == Some(*pid));
+        let newest = || self.all().filter_map(|report| report.pid).find(|pid| *pid != own);
+        let any = || self.all().find_map(|report| report.pid);
+        let pid = running.iter().copied().find(reports).or_else(newest).or_else(any)?;
+        let first = self.watched.get(&pid).map(|watch| watch.source.as_str());
+        let source = || self.all().find(|report| report.pid == Some(pid)).map(|report| report.request.source.as_str());
+        Some((pid, first.or_else(source)?))
     }
 
     /// Returns the index of the report that is joined with the screen: the newest of this process, else
@@ -120,9 +142,12 @@ impl Reports {
         let seen = shown(&screen);
         let Some(report) = self.chosen(pid).and_then(|at| self.known.get_mut(at)) else { return Some(screen) };
         let is_own = report.pid == pid;
-        let Report { phase, before, .. } = *report;
-        let (line, phase) = join(Some(Reported { state: report.request.state, phase, is_own, before }), seen);
-        (report.phase, report.before) = (phase, Some(seen));
+        let before = report.before.as_ref();
+        let moves = before.is_some_and(|before| moves(before, &screen));
+        let before = before.map(shown);
+        let (state, phase) = (report.request.state, report.phase);
+        let (line, phase) = join(Some(Reported { state, phase, is_own, before, moves }), seen);
+        (report.phase, report.before) = (phase, Some(screen.clone()));
         if matches!(line, Line::NoReport | Line::OtherProcess) {
             return Some(screen);
         }
@@ -140,6 +165,14 @@ fn shown(screen: &Judgement) -> Shown {
         Strength::Nothing
     };
     Shown { state: screen.state, strength }
+}
+
+/// Returns whether the same rule applies to two screens, but to other text: a spinner that turns, say. Where
+/// the text is does not count, since output moves it.
+fn moves(before: &Judgement, now: &Judgement) -> bool {
+    let text = |screen: &Judgement| screen.evidence.rows.iter().map(|row| row.text.clone()).collect::<Vec<_>>();
+    before.evidence.rule == now.evidence.rule
+        && (text(before) != text(now) || before.evidence.title != now.evidence.title)
 }
 
 /// Returns the judgement that a report and the screen give.
@@ -186,11 +219,18 @@ enum Caller {
     Outside,
 }
 
-/// Returns where the process at the beginning of a chain of ancestors is. `panes`: the first processes
-/// of followed panes; `own`: that of the pane.
-fn place_of(chain: &[Relative], panes: &HashSet<u32>, own: u32) -> Caller {
-    match chain.iter().find(|one| one.pid == own || panes.contains(&one.pid)) {
-        Some(first) if first.pid == own => Caller::Inside,
+/// Returns where the process at the beginning of a chain of ancestors is: in the pane that is its
+/// nearest ancestor, else in the pane on whose terminal it is (a process whose parent has gone). `panes`:
+/// the first processes of followed panes; `own`: that of the pane; `terminal_of`: the controlling
+/// terminal of a process.
+fn place_of(chain: &[Relative], panes: &[u32], own: u32, terminal_of: impl Fn(u32) -> Option<i64>) -> Caller {
+    let is_pane = |pid: u32| pid == own || panes.contains(&pid);
+    let on_terminal = || {
+        let terminal = chain.first().map(|one| one.terminal).filter(|terminal| *terminal != 0)?;
+        std::iter::once(own).chain(panes.iter().copied()).find(|pid| terminal_of(*pid) == Some(terminal))
+    };
+    match chain.iter().map(|one| one.pid).find(|pid| is_pane(*pid)).or_else(on_terminal) {
+        Some(first) if first == own => Caller::Inside,
         Some(_) => Caller::Elsewhere,
         None => Caller::Outside,
     }
@@ -217,8 +257,9 @@ impl Server {
     /// Stores what an agent in a pane reports about itself. `caller`: the reporting process, if it is
     /// known.
     ///
-    /// Errors: `INVALID_ARGUMENT` for an invalid field; `UNAUTHORIZED` if the caller runs in another
-    /// pane.
+    /// Errors: `INVALID_ARGUMENT` for an invalid field; `UNAUTHORIZED` if the caller runs in another pane,
+    /// or in none and the pane's agent is not the `source`; `TMUX_UNAVAILABLE` if the end of its process
+    /// cannot be watched.
     pub async fn report_agent(
         &self,
         target: &str,
@@ -230,19 +271,24 @@ impl Server {
             let request = checked(request)?;
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
-            let pid = self.process_of(&pane, caller).await?;
-            let (accepted, watch) = {
-                let mut locked = pane.lock();
-                let reports = locked.agent_signals().reports();
-                let accepted = reports.add(request, pid);
-                let watch = pid.filter(|pid| accepted && reports.watch(*pid));
-                if accepted {
-                    locked.agent_signals().reported();
-                }
-                (accepted, watch)
+            let pid = self.process_of(&pane, caller, &request).await?;
+            let mut locked = pane.lock();
+            let reports = locked.agent_signals().reports();
+            let source = request.source.clone();
+            let unwatched = pid.filter(|pid| !reports.is_watched(*pid));
+            let watch = match unwatched {
+                // A report that nothing would end is not taken.
+                Some(pid) => Some((pid, death::watch(pid).ok_or_else(|| not_watched(pid))?)),
+                None => None,
             };
-            if let Some(pid) = watch {
-                self.forget_at_end(&pane, pid);
+            let accepted = reports.add(request, pid);
+            if let Some((pid, end)) = watch {
+                let token = CancellationToken::new();
+                reports.watch(pid, &source, token.clone());
+                self.forget_at_end(&pane, pid, end, token);
+            }
+            if accepted {
+                locked.agent_signals().reported();
             }
             Ok(ReportAgentAnswer { pane: pane.id(), accepted, pid })
         }
@@ -251,21 +297,26 @@ impl Server {
     }
 
     /// Returns the process to which a report belongs. Error: `UNAUTHORIZED`.
-    async fn process_of(&self, pane: &Arc<PaneState>, caller: Option<u32>) -> Result<Option<u32>> {
+    async fn process_of(
+        &self,
+        pane: &Arc<PaneState>,
+        caller: Option<u32>,
+        request: &ReportAgentRequest,
+    ) -> Result<Option<u32>> {
         if !self.host.server().spec().is_local() {
             return Ok(None);
         }
         let own = pane.metadata().pid;
         let rules = self.engine.shared.options.agents.clone();
         let local = self.engine.followed().into_iter().filter(|host| host.server().spec().is_local());
-        let panes: HashSet<u32> = local
+        let panes: Vec<u32> = local
             .flat_map(|host| host.server().topology().panes.iter().map(|pane| pane.pid).collect::<Vec<_>>())
             .collect();
         let subject = Subject::Process(caller.unwrap_or(own));
         let found = self.engine.probe(subject, move |proc| {
             let chain = caller.map(|caller| proc.ancestors_of(caller)).unwrap_or_default();
             let foreground = proc.foreground_group(own);
-            match place_of(&chain, &panes, own) {
+            match place_of(&chain, &panes, own, |pid| proc.terminal_number(pid)) {
                 // A caller that does not wait for the response has no place any more.
                 _ if caller.is_some() && chain.is_empty() && cfg!(target_os = "linux") => Err(()),
                 Caller::Elsewhere => Err(()),
@@ -273,42 +324,58 @@ impl Server {
                 Caller::Outside => Ok(None),
             }
         });
-        let refused = || {
-            let message = format!(
-                "process {} does not run in pane {}: a program in a pane reports for that pane alone",
-                caller.unwrap_or_default(),
-                pane.id()
-            );
+        let refused = |why: &str| {
+            let process = caller.map_or_else(|| "the caller".to_owned(), |pid| format!("process {pid}"));
+            let message = format!("{process} does not run in pane {}: {why}", pane.id());
             Error::new(ErrorCode::Unauthorized, message)
         };
         match found.await {
             Some(Ok(Some(pid))) => Ok(Some(pid)),
-            Some(Err(())) => Err(refused()),
+            Some(Err(())) => Err(refused("a program in a pane reports for that pane alone")),
             None => Err(Error::unavailable(format!("the processes of pane {} cannot be read now", pane.id()))),
-            // The agent that runs; without one, the program in the foreground.
+            Some(Ok(None)) if request.inside && cfg!(target_os = "linux") => {
+                Err(refused("without -t, only a program in the pane reports for it"))
+            }
+            // Only the agent that runs: another program, or a shell, is no agent because somebody outside
+            // says so.
             Some(Ok(None)) => {
                 let agent = self.host.agents.get(pane.id()).filter(|agent| agent.state != AgentState::Ended);
-                if let Some(pid) = agent.and_then(|agent| agent.pid) {
-                    return Ok(Some(pid));
+                match agent.filter(|agent| agent.agent == request.source) {
+                    Some(agent) => Ok(agent.pid),
+                    None if cfg!(not(target_os = "linux")) => Ok(None),
+                    None => {
+                        let source = &request.source;
+                        Err(refused(&format!(
+                            "from outside, `{source}` reports only for an agent `{source}` that runs there"
+                        )))
+                    }
                 }
-                let foreground =
-                    self.engine.probe(Subject::Process(own), move |proc| proc.foreground_group(own)).await.flatten();
-                Ok(foreground.filter(|group| *group > 0).or(cfg!(target_os = "linux").then_some(own)))
             }
         }
     }
 
     /// Forgets the reports of a process when it ends.
-    fn forget_at_end(&self, pane: &Arc<PaneState>, pid: u32) {
-        let Some(end) = death::watch(pid) else { return };
+    fn forget_at_end(
+        &self,
+        pane: &Arc<PaneState>,
+        pid: u32,
+        end: impl Future<Output = ()> + Send + 'static,
+        token: CancellationToken,
+    ) {
         let pane = Arc::downgrade(pane);
         self.engine.spawn(async move {
-            end.await;
+            if token.run_until_cancelled(end).await.is_none() {
+                return;
+            }
             if let Some(pane) = pane.upgrade() {
                 pane.lock().agent_signals().process_ended(pid);
             }
         });
     }
+}
+
+fn not_watched(pid: u32) -> Error {
+    Error::unavailable(format!("the end of process {pid} cannot be watched now: its report would never end"))
 }
 
 /// Returns a request with bounded texts. Error: `INVALID_ARGUMENT`.
@@ -337,6 +404,8 @@ fn checked(request: &ReportAgentRequest) -> Result<ReportAgentRequest> {
         let message = format!("options: expected at most {}", limits::AGENT_REPORT_OPTIONS);
         return Err(Error::invalid(message));
     }
+    // A number of the future would silence the reports to come: it counts as the arrival.
+    request.seq = request.seq.min(monotonic_us());
     for text in request.message.iter_mut().chain(&mut request.session).chain(&mut request.options) {
         cut(text, limits::AGENT_REPORT_BYTES);
     }
@@ -357,7 +426,7 @@ fn cut(text: &mut String, most: usize) {
 
 #[cfg(test)]
 mod tests {
-    use muxtap_api::AgentEvidence;
+    use muxtap_api::{AgentEvidence, AgentRow};
 
     use super::*;
 
@@ -365,6 +434,7 @@ mod tests {
         let one = |&(pid, group, line): &(u32, u32, &str)| Relative {
             pid,
             group,
+            terminal: 0,
             args: line.split(' ').map(str::to_owned).collect(),
         };
         of.iter().map(one).collect()
@@ -372,7 +442,7 @@ mod tests {
 
     fn request(source: &str, state: AgentState, seq: u64) -> ReportAgentRequest {
         let (source, options) = (source.to_owned(), Vec::new());
-        ReportAgentRequest { state, source, seq, message: None, question: None, options, session: None }
+        ReportAgentRequest { state, source, seq, message: None, question: None, options, session: None, inside: false }
     }
 
     fn screen(state: AgentState, rule: &str) -> Judgement {
@@ -382,17 +452,99 @@ mod tests {
 
     #[test]
     fn a_caller_is_where_its_nearest_pane_is() {
-        let panes = HashSet::from([10, 20]);
-        let caller = |pids: &[u32]| {
+        // The terminal of a pane has the number of its first process.
+        let terminals = |pid: u32| [10, 20].contains(&pid).then_some(i64::from(pid));
+        let on = |pids: &[u32], terminal: i64| {
             let of: Vec<_> = pids.iter().map(|pid| (*pid, *pid, "x")).collect();
-            place_of(&chain(&of), &panes, 10)
+            let mut of = chain(&of);
+            if let Some(first) = of.first_mut() {
+                first.terminal = terminal;
+            }
+            place_of(&of, &[10, 20], 10, terminals)
         };
+        let caller = |pids: &[u32]| on(pids, 0);
         assert_eq!(caller(&[12, 11, 10, 2]), Caller::Inside);
         assert_eq!(caller(&[22, 20, 2]), Caller::Elsewhere);
         // A server that runs in a pane of another one.
         assert_eq!(caller(&[22, 20, 15, 10, 2]), Caller::Elsewhere);
         assert_eq!(caller(&[30, 2]), Caller::Outside);
         assert_eq!(caller(&[]), Caller::Outside);
+        // A process whose parent has gone is on its pane's terminal still.
+        assert_eq!((on(&[30], 10), on(&[30], 20), on(&[30], 30)), (Caller::Inside, Caller::Elsewhere, Caller::Outside));
+        assert_eq!(on(&[12, 10], 20), Caller::Inside);
+    }
+
+    #[test]
+    fn a_number_past_the_clock_counts_as_the_arrival() {
+        let mut reports = Reports::default();
+        let far = checked(&request("a", AgentState::Working, u64::MAX)).unwrap();
+        assert!(far.seq <= monotonic_us());
+        assert!(reports.add(far, Some(1)));
+        let hook = checked(&request("a", AgentState::Idle, monotonic_us() + 1)).unwrap();
+        let later = ReportAgentRequest { seq: hook.seq.max(monotonic_us()) + 1, ..hook };
+        assert!(reports.add(later, Some(1)));
+    }
+
+    #[tokio::test]
+    async fn the_watch_of_a_process_ends_with_its_last_report() {
+        let mut reports = Reports::default();
+        let mut add = |source: &str, pid: u32| {
+            let token = CancellationToken::new();
+            if !reports.is_watched(pid) {
+                reports.watch(pid, source, token.clone());
+            }
+            assert!(reports.add(request(source, AgentState::Idle, 1), Some(pid)));
+            (token, reports.watched.len())
+        };
+        let (first, _) = add("a", 1);
+        for pid in 2..=u32::try_from(limits::AGENT_REPORTS).unwrap() {
+            add("a", pid);
+        }
+        assert!(!first.is_cancelled());
+        let (_, watched) = add("a", 99);
+        assert!(first.is_cancelled());
+        assert_eq!(watched, limits::AGENT_REPORTS);
+    }
+
+    #[test]
+    fn the_outermost_reporter_is_the_agent_under_its_first_source() {
+        let mut reports = Reports::default();
+        for (source, pid, seq) in [("shell", 10, 1), ("first", 20, 1), ("second", 20, 2), ("inner", 30, 1)] {
+            if !reports.is_watched(pid) {
+                reports.watch(pid, source, CancellationToken::new());
+            }
+            reports.add(request(source, AgentState::Idle, seq), Some(pid));
+        }
+        assert_eq!(reports.reporter(10, &[10, 20, 30]), Some((20, "first")));
+        // One that is stopped, and one on another terminal.
+        assert_eq!(reports.reporter(10, &[10, 30]), Some((30, "inner")));
+        assert_eq!(reports.reporter(10, &[10]), Some((30, "inner")));
+        reports.forget(Some(20));
+        reports.forget(Some(30));
+        assert_eq!(reports.reporter(10, &[10]), Some((10, "shell")));
+        assert_eq!(Reports::default().reporter(10, &[10]), None);
+    }
+
+    #[test]
+    fn an_agent_that_works_on_after_its_report_is_not_idle() {
+        let rows = |seconds: u32| {
+            let row = AgentRow { row: 5, text: format!("Working ({seconds}s)") };
+            let evidence = AgentEvidence { rule: "spinner".into(), rows: vec![row], ..AgentEvidence::default() };
+            Judgement { state: AgentState::Working, question: None, options: Vec::new(), digest: None, evidence }
+        };
+        let mut reports = Reports::default();
+        reports.set_screen(Some(rows(1)));
+        assert!(reports.add(request("a", AgentState::Idle, 1), Some(1)));
+        assert_eq!(reports.joined(Some(1)).unwrap().state, AgentState::Idle);
+        // Only its place has changed.
+        let mut moved = rows(1);
+        moved.evidence.rows[0].row = 4;
+        reports.set_screen(Some(moved));
+        assert_eq!(reports.joined(Some(1)).unwrap().state, AgentState::Idle);
+        reports.set_screen(Some(rows(2)));
+        let joined = reports.joined(Some(1)).unwrap();
+        assert_eq!((joined.state, joined.evidence.joined.as_deref()), (AgentState::Working, Some("continues")));
+        assert_eq!(reports.joined(Some(1)).unwrap().evidence.joined, None);
     }
 
     #[test]

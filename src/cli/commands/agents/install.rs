@@ -7,7 +7,6 @@ mod kinds;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, builder::PossibleValuesParser};
-use muxtap_base::quoting::shell_word;
 use serde::Serialize;
 
 use self::{
@@ -75,6 +74,12 @@ impl Place {
     fn kind(&self) -> Result<&'static Kind> {
         KINDS.iter().find(|kind| kind.id == self.agent).ok_or_else(|| Error::invalid("unknown agent"))
     }
+
+    /// Returns where the text from before the installation is kept. That of a project is not kept in the
+    /// project: it may hold secrets, and git does not ignore it.
+    fn backup_of(&self, file: &Path) -> Result<PathBuf> {
+        if self.project { files::project_backup_of(file) } else { Ok(files::backup_of(file)) }
+    }
 }
 
 impl Install {
@@ -90,9 +95,9 @@ impl Install {
         if self.dry_run {
             return done(caller, true, "would be written", &file, Some(&new));
         }
-        let was_ours = old.as_deref().is_some_and(|old| has_any(kind, old));
-        let keep = old.as_deref().filter(|_| !was_ours);
-        files::replace(&file, old.as_deref(), &Change::Write { text: &new, keep })?;
+        let keep = old.as_deref().filter(|old| !is_all_ours(kind, old));
+        let change = Change::Write { text: &new, keep };
+        files::replace(&file, old.as_deref(), &self.place.backup_of(&file)?, &change)?;
         let outcome = done(caller, false, "installed", &file, None);
         if let Some(note) = kind.note {
             output::note(note);
@@ -108,28 +113,48 @@ impl Uninstall {
         let Some(old) = files::read(&file)?.filter(|old| has_any(kind, old)) else {
             return done(caller, self.dry_run, "not installed", &file, None);
         };
-        let backup = files::read(&files::backup_of(&file))?;
+        let backup_file = self.place.backup_of(&file)?;
+        if let Shape::Plugin(_) = kind.shape {
+            return self.remove_plugin(caller, kind, &file, &backup_file, &old);
+        }
+        let backup = files::read(&backup_file)?;
         let command = command(kind);
         // What an installation makes of the backup, or of no file.
         let made = installed(kind, backup.as_deref().unwrap_or_default(), &command).ok();
         let is_untouched = made.as_deref() == Some(old.as_str());
         let change = match (&backup, is_untouched) {
             (Some(backup), true) => Change::Restore { text: backup },
-            (None, true) => Change::Remove,
+            (None, true) => Change::Remove { keep: None },
             (_, false) => {
                 let rest = removed(kind, &old).map_err(|error| in_file(&file, error))?;
+                if backup.is_none() && is_bare(kind, &rest) {
+                    return self.remove(caller, &file, &backup_file, &old, None);
+                }
                 if self.dry_run {
                     return done(caller, true, "would be written", &file, Some(&rest));
                 }
-                files::replace(&file, Some(&old), &Change::Write { text: &rest, keep: None })?;
+                files::replace(&file, Some(&old), &backup_file, &Change::Write { text: &rest, keep: None })?;
                 return done(caller, false, "removed muxtap's entries; the file had changed since", &file, None);
             }
         };
         if self.dry_run {
             return done(caller, true, "would be as before the installation", &file, backup.as_deref());
         }
-        files::replace(&file, Some(&old), &change)?;
+        files::replace(&file, Some(&old), &backup_file, &change)?;
         done(caller, false, "as before the installation", &file, None)
+    }
+
+    /// Removes a plugin, of any version. One that a person has edited is kept beside it.
+    fn remove_plugin(&self, caller: &Caller, kind: &Kind, file: &Path, backup: &Path, old: &str) -> Outcome {
+        self.remove(caller, file, backup, old, Some(old).filter(|old| !kind.is_whole_plugin(old)))
+    }
+
+    fn remove(&self, caller: &Caller, file: &Path, backup: &Path, old: &str, keep: Option<&str>) -> Outcome {
+        if self.dry_run {
+            return done(caller, true, "would be removed", file, None);
+        }
+        files::replace(file, Some(old), backup, &Change::Remove { keep })?;
+        done(caller, false, if keep.is_some() { "removed; a copy is kept" } else { "removed" }, file, None)
     }
 }
 
@@ -185,10 +210,9 @@ fn in_file(file: &Path, mut error: Error) -> Error {
     error
 }
 
-/// Returns the shell command of an agent's hooks. It never fails and never prints, also after muxtap was
-/// removed.
+/// Returns the shell command of an agent's hooks.
 fn command(kind: &Kind) -> String {
-    format!("{} report-agent --hook {} >/dev/null 2>&1 || :", shell_word(&program().to_string_lossy()), kind.id)
+    kind.command(&program())
 }
 
 /// Returns the path of the small program `muxtap`: of `PATH`, if it is this installation's, since that
@@ -222,11 +246,11 @@ fn installed(kind: &Kind, text: &str, command: &str) -> Result<String> {
             json::parse(&edited)?;
             Ok(edited)
         }
-        Shape::Plugin(plugin) => {
+        Shape::Plugin(_) => {
             if !text.is_empty() && !has_any(kind, text) {
                 return Err(Error::invalid("the file is not muxtap's"));
             }
-            Ok(plugin.replace("MUXTAP", &serde_json::Value::from(program().to_string_lossy()).to_string()))
+            kind.plugin(&program()).ok_or_else(|| Error::internal("no plugin"))
         }
     }
 }
@@ -259,9 +283,31 @@ fn removed(kind: &Kind, text: &str) -> Result<String> {
     Ok(edited)
 }
 
-/// Returns whether a file has something of muxtap.
+/// Returns whether a file has something of muxtap: an entry that an installation writes, or a plugin of
+/// any version.
 fn has_any(kind: &Kind, text: &str) -> bool {
-    text.contains(&format!("report-agent --hook {}", kind.id)) || text.contains(kinds::PLUGIN_MARK)
+    if let Shape::Plugin(_) = kind.shape {
+        return text.starts_with(kinds::PLUGIN_MARK);
+    }
+    let Ok(value) = json::parse(text) else { return false };
+    let events = value.get("hooks").and_then(|hooks| hooks.as_object()).into_iter().flat_map(serde_json::Map::values);
+    events.flat_map(|entries| entries.as_array().into_iter().flatten()).any(|entry| kind.is_own(entry))
+}
+
+/// Returns whether an installation over this text removes nothing but what one of muxtap wrote. Then the
+/// text from before the first one is kept already.
+fn is_all_ours(kind: &Kind, text: &str) -> bool {
+    has_any(kind, text) && (matches!(kind.shape, Shape::Entries { .. }) || kind.is_whole_plugin(text))
+}
+
+/// Returns whether a file says nothing: an object that is empty, or has only the version that an
+/// installation adds.
+fn is_bare(kind: &Kind, text: &str) -> bool {
+    let has_version = matches!(kind.shape, Shape::Entries { version: true, .. });
+    let value = json::parse(text).unwrap_or_default();
+    value
+        .as_object()
+        .is_some_and(|members| members.iter().all(|(name, value)| has_version && name == "version" && *value == 1))
 }
 
 #[cfg(test)]
@@ -276,7 +322,7 @@ mod tests {
     fn installing_again_changes_nothing_and_another_path_replaces_the_entries() {
         for kind in KINDS.iter().filter(|kind| !kind.events().is_empty()) {
             let theirs = "{\n  \"hooks\": {\n    \"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}]\n  }\n}\n";
-            let command = |path: &str| format!("{path} report-agent --hook {} || :", kind.id);
+            let command = |path: &str| kind.command(Path::new(path));
             let once = installed(kind, theirs, &command("/a/muxtap")).unwrap();
             assert_eq!(installed(kind, &once, &command("/a/muxtap")).unwrap(), once, "{}", kind.id);
             let moved = installed(kind, &once, &command("/b/muxtap")).unwrap();
@@ -291,5 +337,24 @@ mod tests {
     fn a_hook_of_anothers_in_the_same_entry_is_not_removed() {
         let text = r#"{"hooks":{"Stop":[{"hooks":[{"command":"mine"},{"command":"/a/muxtap report-agent --hook claude || :"}]}]}}"#;
         assert_eq!(removed(kind("claude"), text).unwrap(), text);
+    }
+
+    #[test]
+    fn words_of_muxtap_in_a_persons_file_are_not_its_entries() {
+        let kind = kind("claude");
+        let theirs =
+            r#"{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"x; muxtap report-agent --hook claude"}]}]}}"#;
+        assert!(!has_any(kind, theirs) && !is_all_ours(kind, theirs));
+        let new = installed(kind, theirs, &kind.command(Path::new("/a/muxtap"))).unwrap();
+        assert!(new.contains("x; muxtap report-agent --hook claude\"") && has_any(kind, &new), "{new}");
+    }
+
+    #[test]
+    fn only_what_an_installation_adds_is_bare() {
+        assert!(is_bare(kind("cursor"), "{\"version\": 1}") && is_bare(kind("claude"), "{}\n"));
+        for (id, text) in [("cursor", "{\"version\": 2}"), ("claude", "{\"version\": 1}"), ("cursor", "{\"hooks\": 1}")]
+        {
+            assert!(!is_bare(kind(id), text), "{id} {text}");
+        }
     }
 }

@@ -6,60 +6,55 @@
 use std::io::{BufReader, Read};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 
 use crate::api::{AgentState, ReportAgentRequest};
 
 /// The most bytes of a hook's input that are read: a tool's input may be a whole file.
 const INPUT_BYTES: u64 = 64 << 20;
 
-/// The fields of a hook's input that are used. Others, such as a tool's output, are skipped.
+/// The fields of a hook's input that are used. Others, such as a tool's output, are skipped. A field of
+/// another form than expected counts as missing: the event says more than the rest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Input {
     /// Claude Code, Codex, Gemini CLI, Cursor.
-    hook_event_name: Option<String>,
+    hook_event_name: Text,
     /// Claude Code, Codex, Gemini CLI.
-    session_id: Option<String>,
+    session_id: Text,
     /// GitHub Copilot CLI.
     #[serde(rename = "sessionId")]
-    copilot_session: Option<String>,
+    copilot_session: Text,
     /// Cursor.
-    conversation_id: Option<String>,
-    tool_name: Option<String>,
+    conversation_id: Text,
+    tool_name: Text,
     #[serde(rename = "toolName")]
-    copilot_tool: Option<String>,
+    copilot_tool: Text,
     #[serde(rename = "tool_input")]
-    tool: Option<ToolInput>,
-    notification_type: Option<String>,
-    message: Option<String>,
+    tool: Value,
+    notification_type: Text,
+    message: Text,
     /// Set in the hooks of a sub-agent.
-    agent_id: Option<String>,
+    agent_id: Value,
     /// Cursor: how a turn ended.
-    status: Option<String>,
+    status: Text,
+    /// Claude Code: why a session starts.
+    source: Text,
 }
 
-/// A tool's input, as far as it says what is done.
+/// A text, or a value of another form, which counts as none.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ToolInput {
-    command: Option<Value>,
-    file_path: Option<Value>,
-    url: Option<Value>,
-    questions: Option<Vec<Question>>,
-}
+#[serde(transparent)]
+struct Text(Value);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Question {
-    question: Option<String>,
-    options: Vec<Choice>,
-}
+impl Text {
+    fn get(&self) -> Option<&str> {
+        self.0.as_str()
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Choice {
-    label: Option<String>,
+    fn owned(&self) -> Option<String> {
+        self.get().map(str::to_owned)
+    }
 }
 
 /// Returns the report that a hook makes. `None`: the event says nothing about the state.
@@ -72,23 +67,24 @@ pub(super) fn request(
     seq: u64,
     input: impl Read,
 ) -> Option<ReportAgentRequest> {
-    let input = serde_json::from_reader(BufReader::new(input.take(INPUT_BYTES)));
+    // The first value is all of it, also if the agent keeps stdin open.
+    let input = Input::deserialize(&mut Deserializer::from_reader(BufReader::new(input.take(INPUT_BYTES))));
     // An event that the command line names means something even if its input is unknown.
     let input: Input = if event.is_some() { input.unwrap_or_default() } else { input.ok()? };
-    let event = event.or(input.hook_event_name.as_deref())?;
+    let event = event.or(input.hook_event_name.get())?;
     let state = state_of(agent, event, &input)?;
-    let tool = input.tool_name.as_deref().or(input.copilot_tool.as_deref());
-    let what = input.tool.as_ref().and_then(ToolInput::what);
+    let tool = input.tool_name.get().or(input.copilot_tool.get());
+    let what = what(&input.tool);
     let described = match (tool, what) {
         (Some(tool), Some(what)) => Some(format!("{tool}: {what}")),
         (Some(tool), None) => Some(tool.to_owned()),
-        (None, _) => input.message.clone(),
+        (None, _) => input.message.owned(),
     };
     let asks = matches!(state, AgentState::Permission | AgentState::Question);
-    let own = input.tool.as_ref().and_then(|input| input.questions.as_ref()?.first());
-    let own = own.filter(|_| state == AgentState::Question);
-    let question = own.and_then(|own| own.question.clone()).or_else(|| described.clone()).filter(|_| asks);
-    let options = own.map(|own| own.options.iter().filter_map(|one| one.label.clone()).take(16).collect());
+    let own = input.tool.pointer("/questions/0").filter(|_| state == AgentState::Question);
+    let question = own.and_then(|own| text(own.get("question")?)).or_else(|| described.clone()).filter(|_| asks);
+    let options = own.and_then(|own| own.get("options")?.as_array());
+    let options = options.map(|all| all.iter().filter_map(|one| text(one.get("label")?)).take(16).collect());
     Some(ReportAgentRequest {
         state,
         source: source.unwrap_or_else(|| agent.to_owned()),
@@ -96,7 +92,8 @@ pub(super) fn request(
         message: described.filter(|_| state == AgentState::Working),
         question,
         options: options.unwrap_or_default(),
-        session: input.session_id.or(input.copilot_session).or(input.conversation_id),
+        session: [&input.session_id, &input.copilot_session, &input.conversation_id].iter().find_map(|one| one.owned()),
+        inside: false,
     })
 }
 
@@ -113,25 +110,27 @@ fn state_of(agent: &str, event: &str, input: &Input) -> Option<AgentState> {
 /// Claude Code, and Codex, which names its events alike.
 fn state_of_claude(event: &str, input: &Input) -> Option<AgentState> {
     use AgentState::{Errored, Idle, Permission, Question, Working};
-    let asks = input.tool_name.as_deref() == Some("AskUserQuestion");
+    let asks = input.tool_name.get() == Some("AskUserQuestion");
     let state = match event {
         "PreToolUse" | "PermissionRequest" | "Elicitation" if asks || event == "Elicitation" => Question,
         "UserPromptSubmit" | "PreToolUse" | "PostToolUse" | "PostToolUseFailure" | "PermissionDenied"
         | "PreCompact" | "ElicitationResult" => Working,
         "PermissionRequest" => Permission,
-        "Notification" => match input.notification_type.as_deref()? {
+        "Notification" => match input.notification_type.get()? {
             "permission_prompt" => Permission,
             "elicitation_dialog" => Question,
             "idle_prompt" => Idle,
             _ => return None,
         },
+        // A summary begins a session in the middle of a turn.
+        "SessionStart" if input.source.get() == Some("compact") => return None,
         "SessionStart" | "Stop" | "Interrupt" => Idle,
         "StopFailure" => Errored,
         _ => return None,
     };
     // A sub-agent works within its agent, which may itself wait for its user. Its dialogs are the
     // agent's.
-    let is_sub = input.agent_id.is_some() && !matches!(state, Permission | Question);
+    let is_sub = !input.agent_id.is_null() && !matches!(state, Permission | Question);
     (!is_sub).then_some(state)
 }
 
@@ -139,7 +138,7 @@ fn state_of_gemini(event: &str, input: &Input) -> Option<AgentState> {
     match event {
         "BeforeAgent" | "BeforeTool" | "AfterTool" | "PreCompress" => Some(AgentState::Working),
         "AfterAgent" | "SessionStart" => Some(AgentState::Idle),
-        "Notification" if input.notification_type.as_deref() == Some("ToolPermission") => Some(AgentState::Permission),
+        "Notification" if input.notification_type.get() == Some("ToolPermission") => Some(AgentState::Permission),
         _ => None,
     }
 }
@@ -147,7 +146,7 @@ fn state_of_gemini(event: &str, input: &Input) -> Option<AgentState> {
 fn state_of_cursor(event: &str, input: &Input) -> Option<AgentState> {
     match event {
         "beforeSubmitPrompt" | "preToolUse" | "postToolUse" | "postToolUseFailure" => Some(AgentState::Working),
-        "stop" if input.status.as_deref() == Some("error") => Some(AgentState::Errored),
+        "stop" if input.status.get() == Some("error") => Some(AgentState::Errored),
         "stop" | "sessionStart" => Some(AgentState::Idle),
         _ => None,
     }
@@ -163,15 +162,17 @@ fn state_of_copilot(event: &str) -> Option<AgentState> {
     }
 }
 
-impl ToolInput {
-    /// Returns what the tool does.
-    fn what(&self) -> Option<String> {
-        let what = [&self.command, &self.file_path, &self.url].into_iter().flatten().next()?;
-        Some(match what {
-            Value::String(text) => text.clone(),
-            Value::Array(words) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
-            _ => return None,
-        })
+/// Returns what a tool does, by its input.
+fn what(tool: &Value) -> Option<String> {
+    ["command", "file_path", "url"].iter().find_map(|name| text(tool.get(name)?))
+}
+
+/// Returns a text, or words as one.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
     }
 }
 
@@ -219,6 +220,8 @@ mod tests {
         assert_eq!(notification("claude", "permission_prompt"), Some(Permission));
         assert_eq!(notification("claude", "idle_prompt"), Some(Idle));
         assert_eq!(notification("claude", "auth_success"), None);
+        let starts = |source| state("claude", &json!({"hook_event_name": "SessionStart", "source": source}));
+        assert_eq!((starts("startup"), starts("compact")), (Some(Idle), None));
         assert_eq!(notification("gemini", "ToolPermission"), Some(Permission));
         assert_eq!(state("cursor", &json!({"hook_event_name": "stop", "status": "error"})), Some(Errored));
         assert_eq!(read("copilot", Some("agentStop"), &json!({"sessionId": "s"})).unwrap().session.unwrap(), "s");
@@ -247,6 +250,38 @@ mod tests {
         let own = read("claude", None, &own).unwrap();
         assert_eq!((own.state, own.question.as_deref()), (AgentState::Question, Some("Which?")));
         assert_eq!(own.options, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_field_of_another_form_counts_as_missing() {
+        for (name, value) in [
+            ("tool_input", json!("text")),
+            ("tool_input", json!({"command": {"a": 1}, "questions": "x"})),
+            ("tool_input", json!({"questions": [5]})),
+            ("message", json!({"text": "x"})),
+            ("tool_name", json!(5)),
+            ("session_id", json!(["x"])),
+        ] {
+            let mut input = json!({"hook_event_name": "PermissionRequest"});
+            input[name] = value;
+            assert_eq!(state("claude", &input), Some(AgentState::Permission), "{input}");
+        }
+    }
+
+    /// A pipe that stays open after its text: a read beyond it never ends.
+    struct Open<'a>(&'a [u8]);
+
+    impl Read for Open<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            assert!(!self.0.is_empty(), "a read that would wait");
+            self.0.read(into)
+        }
+    }
+
+    #[test]
+    fn an_input_whose_end_does_not_come_is_read() {
+        let open = Open(b"{\"hook_event_name\": \"Stop\", \"session_id\": \"s\"}\n");
+        assert_eq!(request("claude", None, None, 1, open).unwrap().state, AgentState::Idle);
     }
 
     #[test]

@@ -35,8 +35,7 @@ fn describe(text: &str, error: &serde_json::Error) -> String {
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
     let rest = line.get(error.column().saturating_sub(1)..).unwrap_or_default().trim_start();
     let is_comment = rest.starts_with("//") || rest.starts_with("/*") || rest.starts_with('/');
-    let why =
-        if is_comment { "a comment, which an edit would have to guess around".to_owned() } else { error.to_string() };
+    let why = if is_comment { "comments are not supported".to_owned() } else { error.to_string() };
     format!("invalid JSON at line {}, column {}: {why}", error.line(), error.column())
 }
 
@@ -44,7 +43,7 @@ fn describe(text: &str, error: &serde_json::Error) -> String {
 /// Error: something on the path is not an object, or its end is not an array.
 pub(super) fn add(text: &str, path: &[&str], element: &Value) -> Result<String> {
     let text = if text.trim().is_empty() { "{}\n".to_owned() } else { text.to_owned() };
-    let wrong = |name: &str, what: &str| Error::invalid(format!("`{name}` is not {what}"));
+    let wrong = |name: &str, what: &str| Error::invalid(format!("`{name}`: expected {what}"));
     let mut at = items_of(&text, root(&text)?)?;
     for (depth, name) in path.iter().enumerate() {
         let Some((_, span)) = at.items.iter().rev().find(|(known, _)| known == name) else {
@@ -291,14 +290,17 @@ mod tests {
         for (text, says) in [
             ("{", "line 1"),
             ("{\n  \"a\": 1,\n}", "line 3"),
-            ("{\n  // mine\n  \"a\": 1\n}", "a comment"),
+            ("{\n  // mine\n  \"a\": 1\n}", "comments are not supported"),
             ("[]", "a JSON object"),
             ("nonsense", "line 1"),
         ] {
             assert!(parse(text).unwrap_err().message.contains(says), "{text}: {:?}", parse(text));
         }
         for text in ["{\"hooks\": []}", "{\"hooks\": {\"Stop\": {}}}", "{\"hooks\": 5}"] {
-            assert!(add(text, &["hooks", "Stop"], &json!(1)).unwrap_err().message.contains("is not"), "{text}");
+            assert!(
+                add(text, &["hooks", "Stop"], &json!(1)).unwrap_err().message.contains("`: expected an "),
+                "{text}"
+            );
         }
     }
 }

@@ -5,6 +5,9 @@ const states = { busy: "working", retry: "working", idle: "idle" }
 
 let last = 0
 
+// The sessions of sub-agents: their ends are not the agent's.
+const children = new Set()
+
 const report = (state, session) => {
   if (!process.env.TMUX_PANE) return
   last = Math.max(last + 1, Date.now() * 1000)
@@ -17,7 +20,10 @@ const report = (state, session) => {
 export const Muxtap = async () => ({
   event: async ({ event }) => {
     const of = event.properties ?? {}
-    if (event.type === "session.status" && states[of.status?.type]) report(states[of.status.type], of.sessionID)
+    if (/^session\.(created|updated)$/.test(event.type) && of.info?.parentID) children.add(of.info.id)
+    else if (event.type === "session.deleted") children.delete(of.info?.id)
+    else if (/^session\./.test(event.type) && children.has(of.sessionID)) return
+    else if (event.type === "session.status" && states[of.status?.type]) report(states[of.status.type], of.sessionID)
     else if (event.type === "session.idle") report("idle", of.sessionID)
     else if (event.type === "permission.asked" || event.type === "permission.updated") report("permission", of.sessionID)
     else if (event.type === "question.asked") report("question", of.sessionID)
