@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::{Engine, Host, Options, PaneState, Past, events::Trails, host::Reports};
 
-pub use exchange::{Belongings, Successor, decline, take_over};
+pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
 pub const STATE_VERSION: u32 = 2;

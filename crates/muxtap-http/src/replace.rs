@@ -6,7 +6,7 @@
 //! has taken over for the rest, and passes it on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -25,6 +25,7 @@ use muxtap_api::{
     Error, ErrorCode, UpgradeAnswer, UpgradeRequest,
     wire::{FORCE, REPLACE_PROTOCOL},
 };
+use muxtap_engine::Engine;
 use muxtap_net::{Peer, Streaming, unix_socket};
 use tokio::{
     net::UnixStream,
@@ -46,12 +47,13 @@ const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 const ERROR_BYTES: usize = 64 * 1024;
 
 /// A request to replace the daemon.
-#[derive(Debug)]
 pub struct Replacement {
     /// The daemon that is to take over.
     pub by: By,
     /// Whether what cannot be handed over may end.
     pub force: bool,
+    /// The engine for the caller, to record the outcome: the old daemon's log closes with it.
+    pub caller: Engine,
     /// Gets the outcome.
     pub answer: oneshot::Sender<muxtap_api::Result<UpgradeAnswer>>,
 }
@@ -63,6 +65,16 @@ pub enum By {
     Program(Option<PathBuf>),
     /// The process at the other end of a connection.
     Process(u32, UnixStream),
+}
+
+impl By {
+    /// Returns the name of the daemon that is to take over, for the audit log.
+    fn name(&self) -> String {
+        match self {
+            Self::Program(program) => program.as_ref().map(|program| program.display().to_string()).unwrap_or_default(),
+            Self::Process(process, _) => format!("process {process}"),
+        }
+    }
 }
 
 /// Whether requests are carried out here.
@@ -120,12 +132,12 @@ impl Drop for Turn {
 pub struct OwnTurn(Replacing, u64);
 
 impl OwnTurn {
-    /// The request need not be finished before the daemon is replaced, if `place` returns then where
-    /// the next daemon continues it.
-    pub fn end_if(&self, place: impl Fn() -> Option<String> + Send + Sync + 'static) {
+    /// The request, which awaits this wait, need not be finished before the daemon is replaced, if
+    /// `place` returns then where the next daemon continues it.
+    pub fn end_if(&self, wait: &str, place: impl Fn() -> Option<String> + Send + Sync + 'static) {
         self.0.0.requests.send_modify(|requests| {
             if let Some(open) = requests.open.get_mut(&self.1) {
-                open.place = Some(Place(Arc::new(place)));
+                open.place = Some(Place(wait.to_owned(), Arc::new(place)));
             }
         });
     }
@@ -147,8 +159,9 @@ struct Open {
     continued: Option<String>,
 }
 
+/// A wait's id, and where the next daemon continues it.
 #[derive(Clone)]
-struct Place(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+struct Place(String, Arc<dyn Fn() -> Option<String> + Send + Sync>);
 
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -159,7 +172,7 @@ impl std::fmt::Debug for Place {
 impl Open {
     /// Returns whether it must be finished before the daemon is replaced.
     fn must_end(&self) -> bool {
-        self.place.as_ref().is_none_or(|place| (place.0)().is_none())
+        self.place.as_ref().is_none_or(|place| (place.1)().is_none())
     }
 }
 
@@ -206,17 +219,18 @@ impl Replacing {
         if in_time || force { Ok(held) } else { Err(open(&self.routes(|_| true))) }
     }
 
-    /// Returns how many open requests the next daemon can continue.
-    pub fn continuing(&self) -> u64 {
+    /// Returns the ids of the waits that the next daemon can continue.
+    pub fn continuing(&self) -> BTreeSet<String> {
         let requests = self.0.requests.borrow();
-        requests.open.values().filter(|open| !open.must_end()).count() as u64
+        let continuing = requests.open.values().filter(|open| !open.must_end());
+        continuing.filter_map(|open| Some(open.place.as_ref()?.0.clone())).collect()
     }
 
     /// Records where the next daemon continues each open request: this one reads no more.
     pub fn note_places(&self) {
         self.0.requests.send_modify(|requests| {
             for open in requests.open.values_mut() {
-                open.continued = open.place.as_ref().and_then(|place| (place.0)());
+                open.continued = open.place.as_ref().and_then(|place| (place.1)());
             }
         });
     }
@@ -379,10 +393,13 @@ impl App {
         let (answer, answered) = oneshot::channel();
         let asks = &self.daemon.replacing.0.asks;
         let busy = |_| Error::new(ErrorCode::Conflict, "the daemon is being replaced already, or stops");
-        asks.try_send(Replacement { by, force, answer }).map_err(|error| busy(drop(error)))?;
-        let answer = answered.await.map_err(|error| busy(drop(error)))?;
-        self.engine.record("upgrade", if answer.is_ok() { "ok" } else { "refused" });
-        answer
+        let (name, caller) = (by.name(), self.engine.clone());
+        let answer = match asks.try_send(Replacement { by, force, caller, answer }) {
+            Ok(()) => answered.await.unwrap_or_else(|error| Err(busy(drop(error)))),
+            Err(error) => Err(busy(drop(error))),
+        };
+        // A success is recorded before this daemon leaves its log.
+        answer.inspect_err(|_| self.engine.record_about("upgrade", &name, "refused"))
     }
 
     /// Checks that the caller may choose the daemon's program: it runs with the user's rights.

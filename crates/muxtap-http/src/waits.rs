@@ -33,7 +33,7 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
         // From here on the request need not be finished, if another daemon can continue the wait.
         if let Some(turn) = request.parts.extensions.get::<OwnTurn>() {
             let (engine, begun) = (request.app.engine.clone(), begun.to_owned());
-            turn.end_if(move || engine.wait_place(&begun).map(|place| place.to_string()));
+            turn.end_if(&begun.clone(), move || engine.wait_place(&begun).map(|place| place.to_string()));
         }
     };
     let server = request.server()?;
