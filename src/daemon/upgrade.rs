@@ -46,6 +46,8 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(10);
 const MOST_NAMED: usize = 8;
 /// How long a process that has failed may take to exit by itself.
 const EXIT_LIMIT: Duration = Duration::from_millis(500);
+/// The same, for one that another process has started: it says why first, to a person.
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How a daemon begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +290,7 @@ impl Predecessor<'_> {
             Err(not_taken) => not_taken,
         };
         // It has the lock file, and its lock: while it hangs, no daemon could be started.
-        if !has_refused && tokio::time::timeout(EXIT_LIMIT, process.ended()).await.is_err() {
+        if !has_refused && tokio::time::timeout(LEAVE_LIMIT, process.ended()).await.is_err() {
             tracing::warn!("killing process {pid}, which has neither taken over nor ended");
             process.kill();
         }
@@ -341,7 +343,9 @@ impl Predecessor<'_> {
         let pid = child.id().unwrap_or_default();
         let handed_over = match Foreign::open(pid).map_err(unable) {
             Ok(process) => match self.give(&process, pid, own, to).await {
-                Ok((engine, requests)) => Ok(Left { engine, requests, pid, process, by: program.display().to_string() }),
+                Ok((engine, requests)) => {
+                    Ok(Left { engine, requests, pid, process, by: program.display().to_string() })
+                }
                 Err(not_taken) => Err(not_taken.error),
             },
             Err(error) => Err(error),
@@ -441,10 +445,11 @@ fn arguments(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
     own.filter(|argument| argument != TAKE_OVER && argument != REPLACE).chain([TAKE_OVER.into()]).collect()
 }
 
-/// Returns the path of this process's program, for the next daemon. Call it early: a program that is
-/// replaced has another name here.
+/// Returns the path of this process's program, for the next daemon: the one by which it was called, which
+/// may be a link. Call it early: a program that is replaced has another name here.
 pub(super) fn own_program() -> PathBuf {
-    std::env::current_exe().unwrap_or_default()
+    let program = std::env::current_exe().unwrap_or_default();
+    start::called_as(&program).unwrap_or(program)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::{
     net::TcpStream,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     sync::mpsc,
+    time::Instant,
 };
 
 use rustix::process::Signal;
@@ -337,7 +338,7 @@ fn a_detached_wait_is_counted_beside_two_requests_for_one_wait() {
     let detached = json!({ "panes": [pane], "patterns": ["never"], "timeout_ms": 300_000, "detach": true });
     assert_eq!(world.http("POST", &path, Some(&detached)).status, 200);
     let body = json!({ "panes": [pane], "patterns": ["DONE"], "timeout_ms": 300_000 });
-    let send = || world.http_send_with("idempotency-key: one-key-of-both\r\n", "POST", &path, Some(&body));
+    let send = || world.http_send_with("idempotency-key: 0123456789abcdef\r\n", "POST", &path, Some(&body));
     let both = [send(), send()];
     eventually("the waits are open", || world.json(&["status"])["waits"] == 2);
     let refused = world.error("CONFLICT", &["upgrade"]);
@@ -346,4 +347,68 @@ fn a_detached_wait_is_counted_beside_two_requests_for_one_wait() {
     for one in both {
         assert_eq!(Http::read(one).json()["outcome"], "matched");
     }
+}
+
+#[test]
+fn waits_and_streams_by_a_name_keep_their_pane() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    world.tmux(&["rename-window", "-t", &pane, "build"]);
+    let session = world.tmux(&["display-message", "-p", "-t", &pane, "#{session_name}"]);
+    world.ok(&["list-panes"]);
+    let target = format!("{session}:build");
+    let wait = world.spawn(&["--json", "wait-for", "-t", &target, "-p", "DONE", "-T", "300"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let mut stream = Sse::open(&world, &format!("panes={}&types=output", target.replace(':', "%3A")));
+    type_line(&world, &pane, "before");
+    stream.find("the stream has begun", |event| event.data["text"].to_string().contains("before"));
+    // Another pane has the name now.
+    world.tmux(&["rename-window", "-t", &pane, "other"]);
+    let second = world.window("cat");
+    world.tmux(&["rename-window", "-t", &second, "build"]);
+    upgrade(&world);
+    eventually("the wait continues", || world.json(&["status"])["waits"] == 1);
+    type_line(&world, &pane, "DONE");
+    let ended = wait.finish().json();
+    assert_eq!((ended["outcome"].as_str(), ended["pane"].as_str()), (Some("matched"), Some(&*pane)), "{ended}");
+    stream.find("the stream continues", |event| event.data["text"].to_string().contains("DONE"));
+}
+
+#[test]
+fn the_duration_of_a_wait_counts_from_before_the_upgrade() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    world.ok(&["list-panes"]);
+    let before = Instant::now();
+    let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "3"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    upgrade(&world);
+    let ended = wait.finish();
+    assert_eq!(ended.status, 124, "{ended:?}");
+    let after = ended.stderr.split_once("timeout after ").and_then(|(_, rest)| rest.split_once(" s"));
+    let after: f64 = after.unwrap().0.parse().unwrap();
+    assert!(after > 2.5 && after <= before.elapsed().as_secs_f64() + 0.1, "{ended:?}");
+}
+
+#[test]
+fn a_program_behind_a_link_is_started_by_the_link() {
+    let world = World::with_server();
+    let link = world.path("muxtap");
+    let program = world.plain_muxtap_command().get_program().to_owned();
+    std::os::unix::fs::symlink(&program, &link).unwrap();
+    let call = |args: &[&str]| {
+        let answer = crate::common::run(world.command(&link).arg("-S").arg(world.socket()).args(args));
+        assert_eq!(answer.status, 0, "{args:?}: {answer:?}");
+    };
+    // It starts the daemon.
+    call(&["list-panes"]);
+    let started = world.path("started");
+    let next = world.path("next");
+    let script = format!("#!/bin/sh\n: >{}\nexec {} \"$@\"\n", started.display(), world.muxtapd().display());
+    fs::write(&next, script).unwrap();
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&next, &link).unwrap();
+    upgrade(&world);
+    assert!(started.exists(), "the program to which the link leads now");
 }

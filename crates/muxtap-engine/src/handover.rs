@@ -109,6 +109,9 @@ impl PausedEngine {
             audit.close();
         }
         self.engine.stop().await;
+        // The process may relay for long: the next one has the output of these panes.
+        let hosts = std::mem::take(&mut *self.engine.hosts());
+        drop(hosts);
     }
 }
 

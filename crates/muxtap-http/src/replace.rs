@@ -22,7 +22,7 @@ use axum::{
 };
 use hyper_util::rt::TokioIo;
 use muxtap_api::{
-    Error, ErrorCode, UpgradeAnswer, UpgradeRequest,
+    Error, ErrorCode, UpgradeAnswer, UpgradeRequest, WaitAnswer,
     wire::{FORCE, REPLACE_PROTOCOL},
 };
 use muxtap_engine::Engine;
@@ -45,6 +45,8 @@ const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 
 /// The most bytes of an error.
 const ERROR_BYTES: usize = 64 * 1024;
+/// The most bytes of a wait's result: it has a screen's last lines, and captures.
+const RESULT_BYTES: usize = 4 * 1024 * 1024;
 
 /// A request to replace the daemon.
 pub struct Replacement {
@@ -300,7 +302,8 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     }
     let method = request.method().clone();
     let Some(turn) = app.daemon.replacing.enter(|| format!("{method} {path}")).await else {
-        return pass_on(&app, request).await;
+        let is_own = is_of_process(&method, path);
+        return pass_on(&app, request, is_own).await;
     };
     request.extensions_mut().insert(OwnTurn(turn.requests.clone(), turn.number));
     let response = next.run(request).await;
@@ -308,11 +311,17 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     response
 }
 
+/// Returns whether a route looks at the caller's process, which another daemon would take for this one.
+fn is_of_process(method: &Method, path: &str) -> bool {
+    let is_report = path == "/v1/panes/{pane}/agent" && method == Method::POST;
+    is_report || path.starts_with("/v1/approvals") || path.starts_with("/v1/devices")
+}
+
 /// Passes a request on to the daemon that has taken over. Callers over TCP have to connect to it
-/// themselves: it must authenticate them.
-async fn pass_on(app: &App, request: Request) -> Response {
+/// themselves: it must authenticate them. So do those whose process counts (`is_own`).
+async fn pass_on(app: &App, request: Request, is_own: bool) -> Response {
     let is_user = matches!(request.extensions().get::<Peer>(), Some(Peer::Unix { .. }));
-    if !is_user || request.headers().contains_key(header::UPGRADE) {
+    if !is_user || is_own || request.headers().contains_key(header::UPGRADE) {
         let error = Error::unavailable("another muxtap daemon has taken over: send the request again");
         let mut response = Failure::from(error).into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -324,7 +333,9 @@ async fn pass_on(app: &App, request: Request) -> Response {
 /// Sends a request to the daemon on this socket.
 async fn ask(socket: &Path, mut request: Request) -> muxtap_api::Result<Response> {
     let lost = |error: &dyn std::fmt::Display| {
-        Error::unavailable(format!("cannot reach the muxtap daemon that has taken over: {error}"))
+        Error::unavailable(format!(
+            "cannot reach the muxtap daemon that has taken over: {error}; nothing was done: send the request again"
+        ))
     };
     let stream = UnixStream::connect(socket).await.map_err(|error| lost(&error))?;
     let (mut sender, connection) =
@@ -333,13 +344,20 @@ async fn ask(socket: &Path, mut request: Request) -> muxtap_api::Result<Response
     // Each response has a connection of its own.
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     request.headers_mut().entry(header::HOST).or_insert(HeaderValue::from_static("muxtap"));
-    let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
+    let response = sender.send_request(request).await.map_err(|error| lost_later(&error))?;
     let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
     let mut response = response.map(Body::new);
     if is_stream {
         response.extensions_mut().insert(Streaming);
     }
     Ok(response)
+}
+
+/// Returns the error of a request whose response did not arrive.
+fn lost_later(error: &dyn std::fmt::Display) -> Error {
+    Error::unavailable(format!(
+        "lost the muxtap daemon that has taken over: {error}; the request may have been carried out, and text typed"
+    ))
 }
 
 /// Returns the error in a response.
@@ -366,11 +384,13 @@ impl App {
     }
 
     /// Sends a wait request to the daemon that has taken over. `parts`: those of the caller's request.
+    /// `elapsed`: how long the wait has lasted.
     pub(super) async fn wait_elsewhere(
         &self,
         parts: &axum::http::request::Parts,
         rest: &muxtap_api::WaitRequest,
         key: Option<&str>,
+        elapsed: Duration,
     ) -> muxtap_api::Result<Response> {
         let body = serde_json::to_vec(rest).map_err(|error| Error::internal(error.to_string()))?;
         let uri = parts.uri.path_and_query().map_or("/v1/waits", |uri| uri.as_str());
@@ -380,7 +400,16 @@ impl App {
             request = request.header(muxtap_api::wire::IDEMPOTENCY_KEY, key);
         }
         let request = request.body(Body::from(body)).map_err(|error| Error::internal(error.to_string()))?;
-        ask(Path::new(&self.daemon.about.socket), request).await
+        let response = ask(Path::new(&self.daemon.about.socket), request).await?;
+        if !response.status().is_success() {
+            return Ok(response);
+        }
+        let body = axum::body::to_bytes(response.into_body(), RESULT_BYTES).await;
+        let mut answer: WaitAnswer = body
+            .map_err(|error| lost_later(&error))
+            .and_then(|body| serde_json::from_slice(&body).map_err(|error| lost_later(&error)))?;
+        answer.duration_ms += elapsed.as_secs_f64() * 1000.0;
+        Ok(Json(answer).into_response())
     }
 
     /// Returns the requests of the daemon, and those to replace it.
@@ -480,4 +509,33 @@ pub async fn replace(Extension(peer): Extension<Peer>, app: App, mut request: Re
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(REPLACE_PROTOCOL));
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_in_which_the_callers_process_counts_are_not_passed_on() {
+        assert!(is_of_process(&Method::POST, "/v1/panes/{pane}/agent"));
+        assert!(is_of_process(&Method::POST, "/v1/approvals/{id}") && is_of_process(&Method::GET, "/v1/approvals"));
+        assert!(!is_of_process(&Method::GET, "/v1/panes/{pane}/agent"));
+        assert!(!is_of_process(&Method::POST, "/v1/panes/{pane}/input"));
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_passed_on_request_says_whether_it_may_have_been_carried_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let request = || Request::builder().uri("/v1/panes").body(Body::empty()).unwrap();
+        let before = ask(&socket, request()).await.unwrap_err();
+        assert!(before.message.contains("send the request again"), "{before}");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let (after, ()) = tokio::join!(ask(&socket, request()), async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 64]).await.unwrap();
+        });
+        let after = after.unwrap_err();
+        assert!(after.message.contains("may have been carried out"), "{after}");
+    }
 }
