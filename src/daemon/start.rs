@@ -365,7 +365,7 @@ fn find_called(name: &Path, dir: &Path, search: Option<&OsStr>, program: &Path) 
     let beside = called.with_file_name(PROGRAM);
     if is_meant(&called) {
         Some(called)
-    } else if is_meant(&beside) {
+    } else if called.is_file() && is_meant(&beside) {
         Some(beside)
     } else {
         let own = fs::canonicalize(&called).ok()?;
@@ -734,13 +734,14 @@ mod tests {
         // `muxtap` alone is linked: it becomes the program beside the file to which it leads.
         assert_eq!(find(Path::new("muxtap")), Some(at("bin/muxtap")));
         assert_eq!(find(&at("bin/muxtap")), Some(at("bin/muxtap")));
+        // These lead elsewhere.
+        assert_eq!((find(Path::new("bin/none")), find(&at("none/x")), find(Path::new("x"))), (None, None, None));
         symlink("../v1/muxtapd", at("bin/muxtapd")).unwrap();
+        assert_eq!(find(Path::new("bin/none")), None);
         assert_eq!(find(Path::new("muxtap")), Some(at("bin/muxtapd")));
         assert_eq!(find(Path::new("bin/muxtapd")), Some(at("bin/muxtapd")));
         assert_eq!(find(Path::new("./v1/muxtapd")), Some(at("./v1/muxtapd")));
         assert_eq!(find(&program), Some(program.clone()));
-        // These lead elsewhere.
-        assert_eq!((find(Path::new("bin/none")), find(&at("none/x")), find(Path::new("x"))), (None, None, None));
     }
 
     #[test]

@@ -377,7 +377,8 @@ async fn the_stored_state_of_this_version_is_read_and_written_unchanged() {
 
 #[tokio::test]
 async fn an_engine_that_has_left_keeps_no_panes() {
-    let (engine, host) = engine();
+    let (before, _) = engine();
+    let (engine, host) = continued(&before.store().unwrap());
     let panes: Vec<_> = host.panes().iter().map(Arc::downgrade).collect();
     drop(host);
     assert!(!panes.is_empty() && panes.iter().all(|pane| pane.strong_count() > 0));
