@@ -421,11 +421,11 @@ impl App {
     async fn replace(&self, by: By, force: bool) -> muxtap_api::Result<UpgradeAnswer> {
         let (answer, answered) = oneshot::channel();
         let asks = &self.daemon.replacing.0.asks;
-        let busy = |_| Error::new(ErrorCode::Conflict, "the daemon is being replaced already, or stops");
+        let busy = || Error::new(ErrorCode::Conflict, "the daemon is being replaced already, or stops");
         let (name, caller) = (by.name(), self.engine.clone());
         let answer = match asks.try_send(Replacement { by, force, caller, answer }) {
-            Ok(()) => answered.await.unwrap_or_else(|error| Err(busy(drop(error)))),
-            Err(error) => Err(busy(drop(error))),
+            Ok(()) => answered.await.unwrap_or_else(|_| Err(busy())),
+            Err(_) => Err(busy()),
         };
         // A success is recorded before this daemon leaves its log.
         answer.inspect_err(|_| self.engine.record_about("upgrade", &name, "refused"))
