@@ -28,7 +28,7 @@ pub use self::upgrade::Begin;
 use self::{
     endpoints::TcpEndpoint,
     start::{Claim, ClaimGuard},
-    upgrade::{Doors, Predecessor},
+    upgrade::{Doors, Handover, Left, Predecessor},
 };
 use crate::{
     api::{Error, ErrorCode, Result, UpgradeAnswer},
@@ -367,61 +367,84 @@ impl Daemon<'_> {
                     });
                     let _ = answer.send(opened);
                 }
-                Some(http::Replacement { by, force, answer }) = replacements.recv() => {
+                Some(http::Replacement { by, force, caller, answer }) = replacements.recv() => {
                     // From here on only the outcome counts: a handover is never left half done.
-                    let handed_over = predecessor.hand_over(by, force, &doors, &guard);
-                    let handed_over = tokio::select! {
-                        handed_over = handed_over => handed_over,
-                        () = &mut watchdog, if !background => continue,
+                    let stop = CancellationToken::new();
+                    let to = Handover { force, doors: &doors, guard: &guard, stop: &stop };
+                    let mut handed_over = std::pin::pin!(predecessor.hand_over(by, to));
+                    let handed_over = loop {
+                        tokio::select! {
+                            biased;
+                            () = app.stop_asked(), if !stop.is_cancelled() => stop.cancel(),
+                            _ = terminate.recv() => stop.cancel(),
+                            _ = interrupt.recv() => stop.cancel(),
+                            _ = hangup.recv(), if !background => stop.cancel(),
+                            handed_over = &mut handed_over => break handed_over,
+                            () = &mut watchdog, if !background => {}
+                        }
                     };
                     match handed_over {
-                        Ok(left) => break Some((left, answer)),
+                        Ok(left) => {
+                            // Before the caller knows, and before this engine leaves its log.
+                            caller.record_about("upgrade", &left.by, "ok");
+                            if stop.is_cancelled() {
+                                left.process.terminate();
+                            }
+                            break Some((left, answer));
+                        }
                         Err(error) => drop(answer.send(Err(error))),
+                    }
+                    if stop.is_cancelled() {
+                        break None;
                     }
                 }
                 () = &mut watchdog, if !background => {}
             }
         };
+        // Further requests to replace the daemon fail now: their callers must not wait for it.
+        drop(replacements);
         if let Some((left, answer)) = left {
+            let Left { engine, requests, pid, .. } = left;
             app.replacing().note_places();
-            left.requests.pass_on();
+            requests.pass_on();
             // Both before this engine ends: its requests are those of the next daemon from now on.
             open.leave_listeners();
             guard.leave();
             drop(doors);
             // The caller may have gone.
-            let _ = answer.send(Ok(UpgradeAnswer { pid: left.pid }));
-            left.engine.leave().await;
-        } else {
-            if !background {
-                activation::stopping().await;
+            let _ = answer.send(Ok(UpgradeAnswer { pid }));
+            let relayed = async {
+                if tokio::time::timeout(STOP_LIMIT, engine.leave()).await.is_err() {
+                    tracing::warn!("timeout while leaving tmux to process {pid}");
+                }
+                rooms.sessions.stop().await;
+                pages.end().await;
+                stop.cancel();
+                let served = async { while served.join_next().await.is_some() {} };
+                tokio::join!(app.streams().ended(), served);
+            };
+            tokio::select! {
+                () = relayed => {}
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv(), if !background => {}
             }
-            tracing::info!("stopping");
-            rooms.sessions.stop().await;
-            pages.end().await;
-            // Open waits and streams end with the engine; then their connections do.
-            if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
-                tracing::warn!("timeout while detaching from tmux");
-            }
-            stop.cancel();
-            let served = async { while served.join_next().await.is_some() {} };
-            tokio::join!(app.streams().ended(), served);
-            drop(guard);
             return Ok(());
         }
+        if !background {
+            activation::stopping().await;
+        }
+        tracing::info!("stopping");
         rooms.sessions.stop().await;
         pages.end().await;
-        stop.cancel();
-        let relayed = async {
-            let served = async { while served.join_next().await.is_some() {} };
-            tokio::join!(app.streams().ended(), served);
-        };
-        tokio::select! {
-            () = relayed => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = hangup.recv(), if !background => {}
+        // Open waits and streams end with the engine; then their connections do.
+        if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
+            tracing::warn!("timeout while detaching from tmux");
         }
+        stop.cancel();
+        let served = async { while served.join_next().await.is_some() {} };
+        tokio::join!(app.streams().ended(), served);
+        drop(guard);
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ use std::{
         unix::{
             fs::{FileTypeExt as _, MetadataExt as _},
             net::{UnixListener, UnixStream},
+            process::CommandExt as _,
         },
     },
     path::{Path, PathBuf},
@@ -341,6 +342,37 @@ pub fn muxtapd() -> Result<PathBuf> {
     }
 }
 
+/// Returns the path by which this process's program, or `muxtap` beside it, was called, if that leads to
+/// `program`: through a link, where another version may be later. `None`: no such path is known.
+pub(super) fn called_as(program: &Path) -> Option<PathBuf> {
+    let name = std::env::args_os().next()?;
+    let dir = std::env::current_dir().ok()?;
+    find_called(Path::new(&name), &dir, std::env::var_os("PATH").as_deref(), program)
+}
+
+/// As [`called_as`], for a process with this name (`argv[0]`), folder and `PATH`.
+fn find_called(name: &Path, dir: &Path, search: Option<&OsStr>, program: &Path) -> Option<PathBuf> {
+    let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let meant = file(program)?;
+    let is_meant = |path: &Path| file(path) == Some(meant);
+    let is_bare = name.components().count() == 1 && !name.is_absolute();
+    let called = if is_bare {
+        std::env::split_paths(search?).map(|folder| dir.join(folder).join(name)).find(|path| path.is_file())?
+    } else {
+        dir.join(name)
+    };
+    // `muxtap` becomes the `muxtapd` beside it, or beside the file to which it leads.
+    let beside = called.with_file_name(PROGRAM);
+    if is_meant(&called) {
+        Some(called)
+    } else if called.is_file() && is_meant(&beside) {
+        Some(beside)
+    } else {
+        let own = fs::canonicalize(&called).ok()?;
+        is_meant(&own.with_file_name(PROGRAM)).then_some(called)
+    }
+}
+
 /// What systemd passes to a service: a command in one must not pass it on to the daemon.
 const OF_SYSTEMD: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
@@ -348,6 +380,10 @@ const OF_SYSTEMD: [&str; 6] =
 fn background_command() -> Result<Command> {
     let program = muxtapd()?;
     let mut command = Command::new(&program);
+    // The next daemon is started by this name.
+    if let Some(called) = called_as(&program) {
+        command.arg0(called);
+    }
     for name in OF_SYSTEMD {
         command.env_remove(name);
     }
@@ -678,6 +714,34 @@ mod tests {
 
     fn paths(dir: &tempfile::TempDir) -> Paths {
         Paths::in_dir(dir.path())
+    }
+
+    #[test]
+    fn a_program_behind_a_link_is_called_by_the_link() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["v1/muxtapd", "v1/muxtap", "bin/x"] {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), name).unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        symlink("../v1/muxtap", at("bin/muxtap")).unwrap();
+        let program = at("v1/muxtapd");
+        let search = std::env::join_paths([at("none"), at("bin")]).unwrap();
+        let find = |name: &Path| find_called(name, dir.path(), Some(&search), &program);
+        // `muxtap` alone is linked: it becomes the program beside the file to which it leads.
+        assert_eq!(find(Path::new("muxtap")), Some(at("bin/muxtap")));
+        assert_eq!(find(&at("bin/muxtap")), Some(at("bin/muxtap")));
+        // These lead elsewhere.
+        assert_eq!((find(Path::new("bin/none")), find(&at("none/x")), find(Path::new("x"))), (None, None, None));
+        symlink("../v1/muxtapd", at("bin/muxtapd")).unwrap();
+        assert_eq!(find(Path::new("bin/none")), None);
+        assert_eq!(find(Path::new("muxtap")), Some(at("bin/muxtapd")));
+        assert_eq!(find(Path::new("bin/muxtapd")), Some(at("bin/muxtapd")));
+        assert_eq!(find(Path::new("./v1/muxtapd")), Some(at("./v1/muxtapd")));
+        assert_eq!(find(&program), Some(program.clone()));
     }
 
     #[test]

@@ -16,20 +16,21 @@ use std::{
 
 use muxtap_engine::{
     Engine,
-    handover::{Belongings, PausedEngine, Successor, decline},
+    handover::{Belongings, NotTaken, PausedEngine, Successor, decline},
 };
 use muxtap_http::{By, HeldRequests};
 use muxtap_net::OpenConnections;
 use muxtap_rooms::Rooms;
 use muxtap_tmux::death::Foreign;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     activation,
     start::{self, Claim, ClaimGuard},
 };
 use crate::{
-    api::{Error, ErrorCode, RecordState, Result, wire},
+    api::{Error, ErrorCode, RecordState, Result, WaitInfo, wire},
     config::paths::Paths,
 };
 
@@ -41,8 +42,12 @@ const REPLACE: &str = "--replace";
 const OF_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 /// How long the daemon may take to begin the conversation.
 const BEGIN_LIMIT: Duration = Duration::from_secs(10);
+/// The most things that an error names.
+const MOST_NAMED: usize = 8;
 /// How long a process that has failed may take to exit by itself.
 const EXIT_LIMIT: Duration = Duration::from_millis(500);
+/// The same, for one that another process has started: it says why first, to a person.
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How a daemon begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,25 +239,62 @@ pub(super) struct Left {
     pub(super) requests: HeldRequests,
     /// The process that has taken over.
     pub(super) pid: u32,
+    /// The same process.
+    pub(super) process: Foreign,
+    /// The program that was started, or the process that asked.
+    pub(super) by: String,
+}
+
+/// What a handover needs beside the engine.
+#[derive(Clone, Copy)]
+pub(super) struct Handover<'a> {
+    /// Whether what cannot be handed over may end.
+    pub(super) force: bool,
+    pub(super) doors: &'a Doors,
+    pub(super) guard: &'a ClaimGuard,
+    /// Cancels the handover, until the other process gets everything.
+    pub(super) stop: &'a CancellationToken,
 }
 
 impl Predecessor<'_> {
     /// Lets another daemon take over. Error: this one continues as if nothing had happened.
-    pub(super) async fn hand_over(&self, by: By, force: bool, doors: &Doors, guard: &ClaimGuard) -> Result<Left> {
-        let checked = if force { Ok(()) } else { self.check() };
+    pub(super) async fn hand_over(&self, by: By, to: Handover<'_>) -> Result<Left> {
+        let checked = may_leave(std::process::id()).and_then(|()| if to.force { Ok(()) } else { self.check() });
         match by {
             By::Program(program) => {
                 checked?;
-                self.start(program.as_deref().unwrap_or(self.program), force, doors, guard).await
+                self.start(program.as_deref().unwrap_or(self.program), to).await
             }
-            By::Process(pid, socket) => match checked.and_then(|()| process(pid, guard)) {
-                Ok(process) => self.give(&process, pid, socket, force, doors, guard).await,
+            By::Process(pid, socket) => match checked.and_then(|()| process(pid, to.guard)) {
+                Ok(process) => self.give_to_caller(process, pid, socket, to).await,
                 Err(error) => {
                     decline(socket, &error).await;
                     Err(error)
                 }
             },
         }
+    }
+
+    /// Hands over to a process that another one has started.
+    async fn give_to_caller(
+        &self,
+        process: Foreign,
+        pid: u32,
+        socket: tokio::net::UnixStream,
+        to: Handover<'_>,
+    ) -> Result<Left> {
+        let NotTaken { error, has_refused } = match self.give(&process, pid, socket, to).await {
+            Ok((engine, requests)) => {
+                return Ok(Left { engine, requests, pid, process, by: format!("process {pid}") });
+            }
+            Err(not_taken) => not_taken,
+        };
+        // It has the lock file, and its lock: while it hangs, no daemon could be started.
+        if !has_refused && tokio::time::timeout(LEAVE_LIMIT, process.ended()).await.is_err() {
+            tracing::warn!("killing process {pid}, which has neither taken over nor ended");
+            process.kill();
+        }
+        Err(error)
     }
 
     /// Checks that nothing is open that cannot be handed over.
@@ -264,9 +306,13 @@ impl Predecessor<'_> {
         if !self.rooms.sessions.is_idle() {
             open.push("agent sessions".to_owned());
         }
-        let waits = self.engine.open_waits().saturating_sub(self.app.replacing().continuing());
-        if waits > 0 {
-            open.push(format!("waits ({waits})"));
+        let continuing = self.app.replacing().continuing();
+        let waits = self.engine.waits();
+        open.extend(waits.iter().filter(|wait| !continuing.contains(&wait.id)).map(named));
+        let more = open.len().saturating_sub(MOST_NAMED);
+        if more > 0 {
+            open.truncate(MOST_NAMED);
+            open.push(format!("{more} more"));
         }
         if open.is_empty() {
             return Ok(());
@@ -278,7 +324,7 @@ impl Predecessor<'_> {
         Err(Error::new(ErrorCode::Conflict, message))
     }
 
-    async fn start(&self, program: &Path, force: bool, doors: &Doors, guard: &ClaimGuard) -> Result<Left> {
+    async fn start(&self, program: &Path, to: Handover<'_>) -> Result<Left> {
         let unable =
             |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot start {}: {error}", program.display()));
         let (own, theirs) = UnixStream::pair().map_err(unable)?;
@@ -295,9 +341,13 @@ impl Predecessor<'_> {
         }?;
         drop(command);
         let pid = child.id().unwrap_or_default();
-        let process = Foreign::open(pid).map_err(unable);
-        let handed_over = match process {
-            Ok(process) => self.give(&process, pid, own, force, doors, guard).await,
+        let handed_over = match Foreign::open(pid).map_err(unable) {
+            Ok(process) => match self.give(&process, pid, own, to).await {
+                Ok((engine, requests)) => {
+                    Ok(Left { engine, requests, pid, process, by: program.display().to_string() })
+                }
+                Err(not_taken) => Err(not_taken.error),
+            },
             Err(error) => Err(error),
         };
         match handed_over {
@@ -325,13 +375,13 @@ impl Predecessor<'_> {
         process: &Foreign,
         pid: u32,
         socket: tokio::net::UnixStream,
-        force: bool,
-        doors: &Doors,
-        guard: &ClaimGuard,
-    ) -> Result<Left> {
+        to: Handover<'_>,
+    ) -> std::result::Result<(PausedEngine, HeldRequests), NotTaken> {
+        let Handover { force, doors, guard, stop } = to;
+        let failed = |message: String| NotTaken { error: Error::internal(message), has_refused: false };
         let belongings = doors
             .belongings(guard, self.engine)
-            .map_err(|error| Error::internal(format!("cannot duplicate the listening sockets: {error}")))?;
+            .map_err(|error| failed(format!("cannot duplicate the listening sockets: {error}")))?;
         let mut requests = None;
         let settle = async {
             self.open.pause();
@@ -339,25 +389,43 @@ impl Predecessor<'_> {
             // Some may have begun meanwhile.
             if force { Ok(()) } else { self.check() }
         };
-        let handed_over = self.engine.hand_over_to(process, socket, belongings, settle).await;
+        let handed_over = self.engine.hand_over_to(process, socket, belongings, settle, stop).await;
         match (handed_over, requests) {
             (Ok(engine), Some(requests)) => {
                 tracing::info!("process {pid} has taken over");
                 if !self.background {
                     activation::replaced_by(pid).await;
                 }
-                Ok(Left { engine, requests, pid })
+                Ok((engine, requests))
             }
-            (Ok(_), None) => Err(Error::internal("the requests were not held back")),
-            (Err(error), requests) => {
+            (Ok(_), None) => Err(failed("the requests were not held back".to_owned())),
+            (Err(not_taken), requests) => {
                 guard.reclaim(&doors.local);
                 drop(requests);
                 self.open.resume();
-                tracing::warn!("process {pid} has not taken over: {error}");
-                Err(error)
+                tracing::warn!("process {pid} has not taken over: {}", not_taken.error);
+                Err(not_taken)
             }
         }
     }
+}
+
+/// Checks that this process, which has this id, may end while another one is the daemon.
+fn may_leave(pid: u32) -> Result<()> {
+    // The kernel kills all processes of a PID namespace when its first one ends (pid_namespaces(7)).
+    if pid == 1 {
+        let message = "the daemon is process 1, with which its container ends: it cannot be replaced while the \
+                       container runs; start a container with the new version";
+        return Err(Error::new(ErrorCode::Conflict, message));
+    }
+    Ok(())
+}
+
+/// Returns the name of a wait that cannot be handed over.
+fn named(wait: &WaitInfo) -> String {
+    let panes: Vec<_> = wait.panes.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    let who = if wait.who.is_empty() { "an unknown caller" } else { &wait.who };
+    format!("wait {} of {who} on {}", wait.id, panes.join(" "))
 }
 
 /// Opens the process that asks to take over. Error: `CONFLICT` if it must not.
@@ -377,15 +445,23 @@ fn arguments(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
     own.filter(|argument| argument != TAKE_OVER && argument != REPLACE).chain([TAKE_OVER.into()]).collect()
 }
 
-/// Returns the path of this process's program, for the next daemon. Call it early: a program that is
-/// replaced has another name here.
+/// Returns the path of this process's program, for the next daemon: the one by which it was called, which
+/// may be a link. Call it early: a program that is replaced has another name here.
 pub(super) fn own_program() -> PathBuf {
-    std::env::current_exe().unwrap_or_default()
+    let program = std::env::current_exe().unwrap_or_default();
+    start::called_as(&program).unwrap_or(program)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_process_of_a_container_does_not_leave() {
+        let refused = may_leave(1).unwrap_err();
+        assert!(refused.code == ErrorCode::Conflict && refused.message.contains("container"), "{refused}");
+        assert!(may_leave(2).is_ok());
+    }
 
     #[test]
     fn the_next_daemon_has_the_arguments_of_this_one() {

@@ -1,12 +1,19 @@
 //! A running daemon is replaced by another one, which takes over what it has (`docs/upgrade.md`).
 #![cfg(target_os = "linux")]
 
-use std::{fs, net::TcpStream, os::unix::fs::PermissionsExt as _, sync::mpsc};
+use std::{
+    fs,
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    sync::mpsc,
+    time::Instant,
+};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{Http, ProcessEnd, World, eventually, type_line},
+    common::{Http, ProcessEnd, World, eventually, signal, type_line},
     http_port,
     subscribers::{Numbered, Sse},
 };
@@ -178,7 +185,7 @@ fn what_cannot_be_handed_over_is_named() {
     let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "a", "-p", "b", "-T", "300"]);
     eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
     let refused = world.error("CONFLICT", &["upgrade"]);
-    assert!(refused.contains("waits (1)"), "{refused}");
+    assert!(refused.contains("wait ") && refused.contains(&format!(" on {pane}")), "{refused}");
     assert_eq!(world.daemon_pid(), pid);
     world.ok(&["upgrade", "--force"]);
     assert_ne!(world.daemon_pid(), pid);
@@ -207,4 +214,201 @@ fn ports_are_handed_over_and_only_the_user_replaces_the_daemon() {
     world.ok(&["stop"]);
     assert_eq!(service.finish().status, 0);
     assert!(TcpStream::connect(&addr).is_err());
+}
+
+/// A program that becomes the next daemon once [`Late::begin`] is called.
+struct Late {
+    program: String,
+    fifo: std::path::PathBuf,
+    /// The program has started while this is open.
+    held: Option<fs::File>,
+}
+
+impl Late {
+    fn new(world: &World) -> Self {
+        let (program, fifo) = (world.path("late"), world.path("late.fifo"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        let muxtapd = world.muxtapd();
+        let script = format!("#!/bin/sh\ncat {} >/dev/null\nexec {} \"$@\"\n", fifo.display(), muxtapd.display());
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { program: program.display().to_string(), fifo, held: None }
+    }
+
+    /// Waits until the program has started.
+    fn await_start(&mut self) {
+        self.held = Some(fs::File::options().write(true).open(&self.fifo).unwrap());
+    }
+
+    fn begin(&mut self) {
+        self.held = None;
+    }
+}
+
+#[test]
+fn of_two_upgrades_at_once_one_succeeds_and_the_old_daemon_leaves() {
+    let world = World::with_server();
+    world.ok(&["list-panes"]);
+    let end = ProcessEnd::of(world.daemon_pid().unwrap());
+    let mut late = Late::new(&world);
+    let first = world.http_send("POST", "/v1/upgrade", Some(&json!({ "program": late.program })));
+    late.await_start();
+    let second = world.http_send("POST", "/v1/upgrade", Some(&json!({})));
+    // The daemon takes requests in their order.
+    assert_eq!(world.http("GET", "/v1/status", None).status, 200);
+    late.begin();
+    let (first, second) = (Http::read(first), Http::read(second));
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!((second.status, second.json()["code"].as_str()), (409, Some("CONFLICT")), "{second:?}");
+    end.wait();
+    assert_eq!(world.json(&["status"])["pid"], first.json()["pid"]);
+    // It is recorded before the old daemon leaves its log, which closes then.
+    let log = fs::read_to_string(format!("{}.audit.jsonl", world.daemon_socket().display())).unwrap();
+    let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let upgrades: Vec<_> = entries.filter(|entry| entry["action"] == "upgrade").collect();
+    let done: Vec<_> = upgrades.iter().filter(|entry| entry["result"] == "ok").collect();
+    assert!(done.len() == 1 && done[0]["target"] == late.program.as_str(), "{upgrades:?}");
+}
+
+#[test]
+fn a_daemon_that_is_stopped_while_it_hands_over_stops() {
+    for by_signal in [true, false] {
+        let world = World::with_server();
+        world.ok(&["list-panes"]);
+        let pid = world.daemon_pid().unwrap();
+        let end = ProcessEnd::of(pid);
+        let mut late = Late::new(&world);
+        let upgrade = world.http_send("POST", "/v1/upgrade", Some(&json!({ "program": late.program })));
+        late.await_start();
+        if by_signal {
+            signal(pid, Signal::TERM);
+        } else {
+            assert_eq!(world.http("POST", "/v1/stop", None).status, 200);
+        }
+        let refused = Http::read(upgrade);
+        assert!(refused.status == 409 && String::from_utf8_lossy(&refused.body).contains("stops"), "{refused:?}");
+        end.wait();
+        late.begin();
+        assert_eq!(world.daemon_pid(), None);
+        eventually("the program has ended", || !world.processes().iter().any(|(_, line)| line.contains("take-over")));
+    }
+}
+
+#[test]
+fn a_process_that_stalls_before_it_takes_over_is_killed() {
+    let world = World::with_server();
+    world.ok(&["list-panes"]);
+    let pid = world.daemon_pid();
+    let certificate = world.path("certificate.fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &certificate, rustix::fs::Mode::RWXU).unwrap();
+    let certificate = certificate.display().to_string();
+    let files = ["--tls", "--tls-cert", &certificate, "--tls-key", &certificate];
+    // It has the lock file when it reads the certificate.
+    let stalled = world.spawn(&[&["serve", "--replace", "--http", "127.0.0.1:0"], &files[..]].concat());
+    assert_ne!(stalled.finish().status, 0);
+    assert_eq!(world.daemon_pid(), pid);
+    world.ok(&["stop"]);
+    world.ok(&["list-panes"]);
+}
+
+#[test]
+fn the_first_process_of_a_container_is_not_replaced() {
+    let world = World::new();
+    let mut probe = world.command("unshare");
+    if crate::common::run(probe.args(["--pid", "--fork", "true"])).status != 0 {
+        eprintln!("skipped: no PID namespaces");
+        return;
+    }
+    let mut command = world.command("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]).arg(world.muxtapd()).arg("serve");
+    let service = crate::common::Background::start(&mut command);
+    eventually("it serves", || UnixStream::connect(world.daemon_socket()).is_ok());
+    let refused = world.http("POST", "/v1/upgrade", Some(&json!({ "force": true })));
+    assert!(refused.status == 409 && refused.json()["message"].as_str().unwrap().contains("container"), "{refused:?}");
+    assert_eq!(world.http("POST", "/v1/stop", None).status, 200);
+    assert_eq!(service.finish().status, 0);
+}
+
+#[test]
+fn a_detached_wait_is_counted_beside_two_requests_for_one_wait() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    world.ok(&["list-panes"]);
+    let path = format!("/v1/waits{}", world.query());
+    let detached = json!({ "panes": [pane], "patterns": ["never"], "timeout_ms": 300_000, "detach": true });
+    assert_eq!(world.http("POST", &path, Some(&detached)).status, 200);
+    let body = json!({ "panes": [pane], "patterns": ["DONE"], "timeout_ms": 300_000 });
+    let send = || world.http_send_with("idempotency-key: 0123456789abcdef\r\n", "POST", &path, Some(&body));
+    let both = [send(), send()];
+    eventually("the waits are open", || world.json(&["status"])["waits"] == 2);
+    let refused = world.error("CONFLICT", &["upgrade"]);
+    assert!(refused.contains("wait ") && refused.contains(&format!(" on {pane}")), "{refused}");
+    type_line(&world, &pane, "DONE");
+    for one in both {
+        assert_eq!(Http::read(one).json()["outcome"], "matched");
+    }
+}
+
+#[test]
+fn waits_and_streams_by_a_name_keep_their_pane() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    world.tmux(&["rename-window", "-t", &pane, "build"]);
+    let session = world.tmux(&["display-message", "-p", "-t", &pane, "#{session_name}"]);
+    world.ok(&["list-panes"]);
+    let target = format!("{session}:build");
+    let wait = world.spawn(&["--json", "wait-for", "-t", &target, "-p", "DONE", "-T", "300"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let mut stream = Sse::open(&world, &format!("panes={}&types=output", target.replace(':', "%3A")));
+    type_line(&world, &pane, "before");
+    stream.find("the stream has begun", |event| event.data["text"].to_string().contains("before"));
+    // Another pane has the name now.
+    world.tmux(&["rename-window", "-t", &pane, "other"]);
+    let second = world.window("cat");
+    world.tmux(&["rename-window", "-t", &second, "build"]);
+    upgrade(&world);
+    eventually("the wait continues", || world.json(&["status"])["waits"] == 1);
+    type_line(&world, &pane, "DONE");
+    let ended = wait.finish().json();
+    assert_eq!((ended["outcome"].as_str(), ended["pane"].as_str()), (Some("matched"), Some(&*pane)), "{ended}");
+    stream.find("the stream continues", |event| event.data["text"].to_string().contains("DONE"));
+}
+
+#[test]
+fn the_duration_of_a_wait_counts_from_before_the_upgrade() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    world.ok(&["list-panes"]);
+    let before = Instant::now();
+    let wait = world.spawn(&["wait-for", "-t", &pane, "-p", "never", "-T", "3"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    upgrade(&world);
+    let ended = wait.finish();
+    assert_eq!(ended.status, 124, "{ended:?}");
+    let after = ended.stderr.split_once("timeout after ").and_then(|(_, rest)| rest.split_once(" s"));
+    let after: f64 = after.unwrap().0.parse().unwrap();
+    assert!(after > 2.5 && after <= before.elapsed().as_secs_f64() + 0.1, "{ended:?}");
+}
+
+#[test]
+fn a_program_behind_a_link_is_started_by_the_link() {
+    let world = World::with_server();
+    let link = world.path("muxtap");
+    let program = world.plain_muxtap_command().get_program().to_owned();
+    std::os::unix::fs::symlink(&program, &link).unwrap();
+    let call = |args: &[&str]| {
+        let answer = crate::common::run(world.command(&link).arg("-S").arg(world.socket()).args(args));
+        assert_eq!(answer.status, 0, "{args:?}: {answer:?}");
+    };
+    // It starts the daemon.
+    call(&["list-panes"]);
+    let started = world.path("started");
+    let next = world.path("next");
+    let script = format!("#!/bin/sh\n: >{}\nexec {} \"$@\"\n", started.display(), world.muxtapd().display());
+    fs::write(&next, script).unwrap();
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&next, &link).unwrap();
+    upgrade(&world);
+    assert!(started.exists(), "the program to which the link leads now");
 }

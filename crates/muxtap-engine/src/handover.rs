@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::{Engine, Host, Options, PaneState, Past, events::Trails, host::Reports};
 
-pub use exchange::{Belongings, Successor, decline, take_over};
+pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
 pub const STATE_VERSION: u32 = 2;
@@ -109,6 +109,9 @@ impl PausedEngine {
             audit.close();
         }
         self.engine.stop().await;
+        // The process may relay for long: the next one has the output of these panes.
+        let hosts = std::mem::take(&mut *self.engine.hosts());
+        drop(hosts);
     }
 }
 

@@ -6,7 +6,7 @@
 //! has taken over for the rest, and passes it on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -22,9 +22,10 @@ use axum::{
 };
 use hyper_util::rt::TokioIo;
 use muxtap_api::{
-    Error, ErrorCode, UpgradeAnswer, UpgradeRequest,
+    Error, ErrorCode, UpgradeAnswer, UpgradeRequest, WaitAnswer,
     wire::{FORCE, REPLACE_PROTOCOL},
 };
+use muxtap_engine::Engine;
 use muxtap_net::{Peer, Streaming, unix_socket};
 use tokio::{
     net::UnixStream,
@@ -44,14 +45,17 @@ const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 
 /// The most bytes of an error.
 const ERROR_BYTES: usize = 64 * 1024;
+/// The most bytes of a wait's result: it has a screen's last lines, and captures.
+const RESULT_BYTES: usize = 4 * 1024 * 1024;
 
 /// A request to replace the daemon.
-#[derive(Debug)]
 pub struct Replacement {
     /// The daemon that is to take over.
     pub by: By,
     /// Whether what cannot be handed over may end.
     pub force: bool,
+    /// The engine for the caller, to record the outcome: the old daemon's log closes with it.
+    pub caller: Engine,
     /// Gets the outcome.
     pub answer: oneshot::Sender<muxtap_api::Result<UpgradeAnswer>>,
 }
@@ -63,6 +67,16 @@ pub enum By {
     Program(Option<PathBuf>),
     /// The process at the other end of a connection.
     Process(u32, UnixStream),
+}
+
+impl By {
+    /// Returns the name of the daemon that is to take over, for the audit log.
+    fn name(&self) -> String {
+        match self {
+            Self::Program(program) => program.as_ref().map(|program| program.display().to_string()).unwrap_or_default(),
+            Self::Process(process, _) => format!("process {process}"),
+        }
+    }
 }
 
 /// Whether requests are carried out here.
@@ -120,12 +134,12 @@ impl Drop for Turn {
 pub struct OwnTurn(Replacing, u64);
 
 impl OwnTurn {
-    /// The request need not be finished before the daemon is replaced, if `place` returns then where
-    /// the next daemon continues it.
-    pub fn end_if(&self, place: impl Fn() -> Option<String> + Send + Sync + 'static) {
+    /// The request, which awaits this wait, need not be finished before the daemon is replaced, if
+    /// `place` returns then where the next daemon continues it.
+    pub fn end_if(&self, wait: &str, place: impl Fn() -> Option<String> + Send + Sync + 'static) {
         self.0.0.requests.send_modify(|requests| {
             if let Some(open) = requests.open.get_mut(&self.1) {
-                open.place = Some(Place(Arc::new(place)));
+                open.place = Some(Place(wait.to_owned(), Arc::new(place)));
             }
         });
     }
@@ -147,8 +161,9 @@ struct Open {
     continued: Option<String>,
 }
 
+/// A wait's id, and where the next daemon continues it.
 #[derive(Clone)]
-struct Place(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+struct Place(String, Arc<dyn Fn() -> Option<String> + Send + Sync>);
 
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -159,7 +174,7 @@ impl std::fmt::Debug for Place {
 impl Open {
     /// Returns whether it must be finished before the daemon is replaced.
     fn must_end(&self) -> bool {
-        self.place.as_ref().is_none_or(|place| (place.0)().is_none())
+        self.place.as_ref().is_none_or(|place| (place.1)().is_none())
     }
 }
 
@@ -206,17 +221,18 @@ impl Replacing {
         if in_time || force { Ok(held) } else { Err(open(&self.routes(|_| true))) }
     }
 
-    /// Returns how many open requests the next daemon can continue.
-    pub fn continuing(&self) -> u64 {
+    /// Returns the ids of the waits that the next daemon can continue.
+    pub fn continuing(&self) -> BTreeSet<String> {
         let requests = self.0.requests.borrow();
-        requests.open.values().filter(|open| !open.must_end()).count() as u64
+        let continuing = requests.open.values().filter(|open| !open.must_end());
+        continuing.filter_map(|open| Some(open.place.as_ref()?.0.clone())).collect()
     }
 
     /// Records where the next daemon continues each open request: this one reads no more.
     pub fn note_places(&self) {
         self.0.requests.send_modify(|requests| {
             for open in requests.open.values_mut() {
-                open.continued = open.place.as_ref().and_then(|place| (place.0)());
+                open.continued = open.place.as_ref().and_then(|place| (place.1)());
             }
         });
     }
@@ -286,7 +302,8 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     }
     let method = request.method().clone();
     let Some(turn) = app.daemon.replacing.enter(|| format!("{method} {path}")).await else {
-        return pass_on(&app, request).await;
+        let is_own = is_of_process(&method, path);
+        return pass_on(&app, request, is_own).await;
     };
     request.extensions_mut().insert(OwnTurn(turn.requests.clone(), turn.number));
     let response = next.run(request).await;
@@ -294,11 +311,17 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     response
 }
 
+/// Returns whether a route looks at the caller's process, which another daemon would take for this one.
+fn is_of_process(method: &Method, path: &str) -> bool {
+    let is_report = path == "/v1/panes/{pane}/agent" && method == Method::POST;
+    is_report || path.starts_with("/v1/approvals") || path.starts_with("/v1/devices")
+}
+
 /// Passes a request on to the daemon that has taken over. Callers over TCP have to connect to it
-/// themselves: it must authenticate them.
-async fn pass_on(app: &App, request: Request) -> Response {
+/// themselves: it must authenticate them. So do those whose process counts (`is_own`).
+async fn pass_on(app: &App, request: Request, is_own: bool) -> Response {
     let is_user = matches!(request.extensions().get::<Peer>(), Some(Peer::Unix { .. }));
-    if !is_user || request.headers().contains_key(header::UPGRADE) {
+    if !is_user || is_own || request.headers().contains_key(header::UPGRADE) {
         let error = Error::unavailable("another muxtap daemon has taken over: send the request again");
         let mut response = Failure::from(error).into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -310,7 +333,9 @@ async fn pass_on(app: &App, request: Request) -> Response {
 /// Sends a request to the daemon on this socket.
 async fn ask(socket: &Path, mut request: Request) -> muxtap_api::Result<Response> {
     let lost = |error: &dyn std::fmt::Display| {
-        Error::unavailable(format!("cannot reach the muxtap daemon that has taken over: {error}"))
+        Error::unavailable(format!(
+            "cannot reach the muxtap daemon that has taken over: {error}; nothing was done: send the request again"
+        ))
     };
     let stream = UnixStream::connect(socket).await.map_err(|error| lost(&error))?;
     let (mut sender, connection) =
@@ -319,13 +344,20 @@ async fn ask(socket: &Path, mut request: Request) -> muxtap_api::Result<Response
     // Each response has a connection of its own.
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     request.headers_mut().entry(header::HOST).or_insert(HeaderValue::from_static("muxtap"));
-    let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
+    let response = sender.send_request(request).await.map_err(|error| lost_later(&error))?;
     let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
     let mut response = response.map(Body::new);
     if is_stream {
         response.extensions_mut().insert(Streaming);
     }
     Ok(response)
+}
+
+/// Returns the error of a request whose response did not arrive.
+fn lost_later(error: &dyn std::fmt::Display) -> Error {
+    Error::unavailable(format!(
+        "lost the muxtap daemon that has taken over: {error}; the request may have been carried out, and text typed"
+    ))
 }
 
 /// Returns the error in a response.
@@ -352,11 +384,13 @@ impl App {
     }
 
     /// Sends a wait request to the daemon that has taken over. `parts`: those of the caller's request.
+    /// `elapsed`: how long the wait has lasted.
     pub(super) async fn wait_elsewhere(
         &self,
         parts: &axum::http::request::Parts,
         rest: &muxtap_api::WaitRequest,
         key: Option<&str>,
+        elapsed: Duration,
     ) -> muxtap_api::Result<Response> {
         let body = serde_json::to_vec(rest).map_err(|error| Error::internal(error.to_string()))?;
         let uri = parts.uri.path_and_query().map_or("/v1/waits", |uri| uri.as_str());
@@ -366,7 +400,16 @@ impl App {
             request = request.header(muxtap_api::wire::IDEMPOTENCY_KEY, key);
         }
         let request = request.body(Body::from(body)).map_err(|error| Error::internal(error.to_string()))?;
-        ask(Path::new(&self.daemon.about.socket), request).await
+        let response = ask(Path::new(&self.daemon.about.socket), request).await?;
+        if !response.status().is_success() {
+            return Ok(response);
+        }
+        let body = axum::body::to_bytes(response.into_body(), RESULT_BYTES).await;
+        let mut answer: WaitAnswer = body
+            .map_err(|error| lost_later(&error))
+            .and_then(|body| serde_json::from_slice(&body).map_err(|error| lost_later(&error)))?;
+        answer.duration_ms += elapsed.as_secs_f64() * 1000.0;
+        Ok(Json(answer).into_response())
     }
 
     /// Returns the requests of the daemon, and those to replace it.
@@ -378,11 +421,14 @@ impl App {
     async fn replace(&self, by: By, force: bool) -> muxtap_api::Result<UpgradeAnswer> {
         let (answer, answered) = oneshot::channel();
         let asks = &self.daemon.replacing.0.asks;
-        let busy = |_| Error::new(ErrorCode::Conflict, "the daemon is being replaced already, or stops");
-        asks.try_send(Replacement { by, force, answer }).map_err(|error| busy(drop(error)))?;
-        let answer = answered.await.map_err(|error| busy(drop(error)))?;
-        self.engine.record("upgrade", if answer.is_ok() { "ok" } else { "refused" });
-        answer
+        let busy = || Error::new(ErrorCode::Conflict, "the daemon is being replaced already, or stops");
+        let (name, caller) = (by.name(), self.engine.clone());
+        let answer = match asks.try_send(Replacement { by, force, caller, answer }) {
+            Ok(()) => answered.await.unwrap_or_else(|_| Err(busy())),
+            Err(_) => Err(busy()),
+        };
+        // A success is recorded before this daemon leaves its log.
+        answer.inspect_err(|_| self.engine.record_about("upgrade", &name, "refused"))
     }
 
     /// Checks that the caller may choose the daemon's program: it runs with the user's rights.
@@ -463,4 +509,33 @@ pub async fn replace(Extension(peer): Extension<Peer>, app: App, mut request: Re
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(REPLACE_PROTOCOL));
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_in_which_the_callers_process_counts_are_not_passed_on() {
+        assert!(is_of_process(&Method::POST, "/v1/panes/{pane}/agent"));
+        assert!(is_of_process(&Method::POST, "/v1/approvals/{id}") && is_of_process(&Method::GET, "/v1/approvals"));
+        assert!(!is_of_process(&Method::GET, "/v1/panes/{pane}/agent"));
+        assert!(!is_of_process(&Method::POST, "/v1/panes/{pane}/input"));
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_passed_on_request_says_whether_it_may_have_been_carried_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let request = || Request::builder().uri("/v1/panes").body(Body::empty()).unwrap();
+        let before = ask(&socket, request()).await.unwrap_err();
+        assert!(before.message.contains("send the request again"), "{before}");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let (after, ()) = tokio::join!(ask(&socket, request()), async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 64]).await.unwrap();
+        });
+        let after = after.unwrap_err();
+        assert!(after.message.contains("may have been carried out"), "{after}");
+    }
 }

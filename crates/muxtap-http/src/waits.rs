@@ -25,6 +25,8 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
     use std::time::Instant;
 
+    use muxtap_api::Cursor;
+
     use super::replace::OwnTurn;
 
     let replacing = request.app.replacing();
@@ -33,23 +35,34 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
         // From here on the request need not be finished, if another daemon can continue the wait.
         if let Some(turn) = request.parts.extensions.get::<OwnTurn>() {
             let (engine, begun) = (request.app.engine.clone(), begun.to_owned());
-            turn.end_if(move || engine.wait_place(&begun).map(|place| place.to_string()));
+            turn.end_if(&begun.clone(), move || engine.wait_place(&begun).map(|place| place.to_string()));
         }
     };
-    let server = request.server()?;
-    let answer = server.await_begun(&request.fields.0, again.id()?, again.hold, begun);
-    let mut answer = std::pin::pin!(answer);
-    let place = tokio::select! {
-        // First: this daemon cancels its waits then.
-        biased;
-        () = replacing.taken_over() => request.parts.extensions.get::<OwnTurn>().and_then(OwnTurn::place),
-        answer = &mut answer => return Ok(Json(answer?).into_response()),
+    // The server, which keeps panes, and the wait are dropped before the rest is awaited.
+    let place = {
+        let server = request.server()?;
+        let answer = server.await_begun(&request.fields.0, again.id()?, again.hold, begun);
+        let mut answer = std::pin::pin!(answer);
+        let place = tokio::select! {
+            // First: this daemon cancels its waits then.
+            biased;
+            () = replacing.taken_over() => request.parts.extensions.get::<OwnTurn>().and_then(OwnTurn::place),
+            answer = &mut answer => return Ok(Json(answer?).into_response()),
+        };
+        match place {
+            Some(place) => place,
+            // It has ended, or is cancelled now, as when the daemon stops.
+            None => return Ok(Json(answer.await?).into_response()),
+        }
     };
-    // It has ended, or is cancelled now, as when the daemon stops.
-    let Some(place) = place else { return Ok(Json(answer.await?).into_response()) };
     let timeout = request.fields.0.timeout_ms.map(std::time::Duration::from_millis);
-    let timeout = timeout.unwrap_or(muxtap_engine::limits::WAIT_DEFAULT).saturating_sub(begun_at.elapsed());
-    let rest =
-        WaitRequest { since: Some(place), timeout_ms: Some(timeout.as_millis() as u64), ..request.fields.0.clone() };
-    Ok(request.app.wait_elsewhere(&request.parts, &rest, again.key.as_deref()).await?)
+    let elapsed = begun_at.elapsed();
+    let timeout = timeout.unwrap_or(muxtap_engine::limits::WAIT_DEFAULT).saturating_sub(elapsed);
+    let mut rest = WaitRequest { timeout_ms: Some(timeout.as_millis() as u64), ..request.fields.0.clone() };
+    // A name may mean another pane by now.
+    if let Ok(cursor) = place.parse::<Cursor>() {
+        rest.panes = vec![cursor.pane.to_string()];
+    }
+    rest.since = Some(place);
+    Ok(request.app.wait_elsewhere(&request.parts, &rest, again.key.as_deref(), elapsed).await?)
 }

@@ -237,6 +237,7 @@ pub async fn serve(
         stop,
         open: TaskTracker::new(),
         cut: CancellationToken::new(),
+        idle_cut: CancellationToken::new(),
         out_of_descriptors: false,
         refused: Arc::default(),
     };
@@ -278,7 +279,11 @@ pub async fn serve(
     server.open.close();
     let is_left = *open.1.borrow() == Accepts::NoMore;
     if is_left {
-        server.open.wait().await;
+        if timeout(limits.grace, server.open.wait()).await.is_err() {
+            // Half a request must not keep the process; a response in progress does.
+            server.idle_cut.cancel();
+            server.open.wait().await;
+        }
     } else if timeout(limits.grace, server.open.wait()).await.is_err() {
         tracing::warn!("closing {} open connections after the grace period", server.open.len());
         server.cut.cancel();
@@ -352,6 +357,8 @@ struct Server {
     open: TaskTracker,
     /// Cancelled to cut connections in any state.
     cut: CancellationToken,
+    /// Cancelled to cut connections without a response in progress.
+    idle_cut: CancellationToken,
     /// Whether the connection has a reserve descriptor.
     out_of_descriptors: bool,
     /// Counts connections of other users.
@@ -424,6 +431,17 @@ impl Server {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
+        let responding = Arc::new(());
+        let is_idle = {
+            let (cut, responding) = (self.idle_cut.clone(), Arc::downgrade(&responding));
+            async move {
+                cut.cancelled().await;
+                // One is the service's own. No request begins once the connection is shut down.
+                if responding.strong_count() > 1 {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
         // A layer would be created for each route, for every connection.
         let service = Requests {
             router: TowerToHyperService::new(self.router),
@@ -432,6 +450,7 @@ impl Server {
             ends,
             out_of_descriptors: self.out_of_descriptors,
             is_stream: is_stream.clone(),
+            responding,
         };
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.out_of_descriptors {
@@ -442,7 +461,12 @@ impl Server {
         builder.keep_alive(!self.out_of_descriptors);
         let mut connection =
             Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
-        if drive(connection.as_mut(), &self.stop, Some(&is_stream)).await? {
+        let ended = tokio::select! {
+            biased;
+            ended = drive(connection.as_mut(), &self.stop, Some(&is_stream)) => ended?,
+            () = is_idle => true,
+        };
+        if ended {
             return Ok(());
         }
         self.open.spawn_on(
@@ -516,6 +540,8 @@ struct Requests {
     ends: Option<Arc<Ends>>,
     out_of_descriptors: bool,
     is_stream: Arc<AtomicBool>,
+    /// Each request that is open has a clone.
+    responding: Arc<()>,
 }
 
 impl Service<Request<Incoming>> for Requests {
@@ -534,13 +560,12 @@ impl Service<Request<Incoming>> for Requests {
             extensions.insert(OutOfDescriptors);
         }
         let (answer, is_stream) = (self.router.call(request), self.is_stream.clone());
-        let in_progress = self.permit.place.as_ref().map(Place::respond);
+        let in_progress = (self.responding.clone(), self.permit.place.as_ref().map(Place::respond));
         async move {
             let response = answer.await?;
             if response.extensions().get::<Streaming>().is_some() {
                 is_stream.store(true, Ordering::Relaxed);
             }
-            let Some(in_progress) = in_progress else { return Ok(response) };
             Ok(response.map(|body| holding(body, in_progress)))
         }
         .boxed()

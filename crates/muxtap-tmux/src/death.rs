@@ -61,6 +61,12 @@ impl Foreign {
         // A process that has ended needs no signal.
         let _ = rustix::process::pidfd_send_signal(&self.0, rustix::process::Signal::KILL);
     }
+
+    /// Asks the process to end.
+    pub fn terminate(&self) {
+        // As above.
+        let _ = rustix::process::pidfd_send_signal(&self.0, rustix::process::Signal::TERM);
+    }
 }
 
 /// A process that another process has started: not on this system.
@@ -81,6 +87,11 @@ impl Foreign {
 
     /// Never called.
     pub fn kill(&self) {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn terminate(&self) {
         match self.0 {}
     }
 }

@@ -281,7 +281,9 @@ impl Upgrade {
         }
         let program = match &self.program {
             Some(program) => {
-                let found = std::fs::canonicalize(program)
+                // A link stays one: later upgrades start it again.
+                let found = std::fs::metadata(program)
+                    .and_then(|_| std::path::absolute(program))
                     .map_err(|error| Error::invalid(format!("--program {}: {error}", program.display())))?;
                 let text = found.to_str().map(str::to_owned);
                 Some(text.ok_or_else(|| Error::invalid("--program: the path is not valid UTF-8"))?)
@@ -303,10 +305,20 @@ impl Upgrade {
             Some(mut client) => client.get::<StatusAnswer>("/v1/status", &()).await.ok(),
             None => None,
         };
-        let version = status.map_or_else(String::new, |status| format!(" {}", status.version));
-        output::note(&format!("muxtap{version} has taken over, as process {}", answer.pid));
+        let version = status.map_or_else(String::new, |status| status.version);
+        output::note(&taken_over(&version, env!("CARGO_PKG_VERSION"), answer.pid));
         Ok(0)
     }
+}
+
+/// The message after an upgrade. `own`: the version of this command line.
+fn taken_over(version: &str, own: &str, pid: u32) -> String {
+    let space = if version.is_empty() { "" } else { " " };
+    let done = format!("muxtap{space}{version} has taken over, as process {pid}");
+    if version.is_empty() || version == own {
+        return done;
+    }
+    format!("{done}; this command is muxtap {own}: `muxtap upgrade --program PATH` starts another program")
 }
 
 impl Serve {
@@ -567,5 +579,17 @@ async fn await_end(caller: &Caller, gone: impl Future<Output = Result<Result<()>
             // The thread that waits for the lock would delay a normal exit.
             std::process::exit(i32::from(EXIT_TIMEOUT));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_to_another_version_than_the_commands_says_so() {
+        assert_eq!(taken_over("1.0.0", "1.0.0", 7), "muxtap 1.0.0 has taken over, as process 7");
+        let other = taken_over("1.0.0", "1.1.0", 7);
+        assert!(other.contains("this command is muxtap 1.1.0") && other.contains("--program"), "{other}");
     }
 }

@@ -25,6 +25,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::UnixStream,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Header, PausedEngine, Prepared, check_version, own_header, unreadable};
 use crate::{Engine, Options};
@@ -74,6 +75,16 @@ pub struct Belongings {
     pub descriptors: Vec<OwnedFd>,
 }
 
+/// Why another daemon has not taken over.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct NotTaken {
+    /// The reason.
+    pub error: Error,
+    /// Whether the other daemon said so: it exits by itself.
+    pub has_refused: bool,
+}
+
 impl Engine {
     /// Hands everything over to the engine at the other end of `socket` ([`take_over`]), and ends this
     /// one. Error: the new daemon did not take over; the error says why, and this engine continues.
@@ -82,7 +93,8 @@ impl Engine {
         let mut talk = Talk::new(socket);
         let handed_over = async {
             talk.offer().await?;
-            self.give(&mut talk, None).await
+            let paused = self.ready(&mut talk).await?;
+            go(paused, &mut talk, None).await
         };
         let handed_over = handed_over.await;
         talk.refuse_if_failed(&handed_over).await;
@@ -94,8 +106,9 @@ impl Engine {
     /// which is killed if it fails after it may have begun: two processes must not read the same clients.
     ///
     /// `settle` is awaited once the process can use the belongings, before anything stops: after it,
-    /// nothing may send requests to tmux until this returns. Its error is one of the handover. Returned
-    /// is this engine, which must leave.
+    /// nothing may send requests to tmux until this returns. Its error is one of the handover. `stop`
+    /// cancels the handover until the process gets everything; after that it has no effect. Returned is
+    /// this engine, which must leave.
     #[doc(hidden)]
     pub async fn hand_over_to(
         &self,
@@ -103,40 +116,54 @@ impl Engine {
         socket: UnixStream,
         belongings: Belongings,
         settle: impl Future<Output = Result<()>>,
-    ) -> Result<PausedEngine> {
+        stop: &CancellationToken,
+    ) -> std::result::Result<PausedEngine, NotTaken> {
         let mut talk = Talk::new(socket);
-        let handed_over = async {
+        let ready = async {
             talk.offer().await?;
             talk.send_belongings(belongings).await?;
             talk.expect(&Message::Usable).await?;
             settle.await?;
-            self.give(&mut talk, Some(process)).await
+            self.ready(&mut talk).await
         };
-        let handed_over = handed_over.await;
+        let ready = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "the daemon stops")),
+            ready = ready => ready,
+        };
+        let handed_over = match ready {
+            Ok(paused) => go(paused, &mut talk, Some(process)).await,
+            Err(error) => Err(error),
+        };
         talk.refuse_if_failed(&handed_over).await;
-        handed_over
+        handed_over.map_err(|error| NotTaken { error, has_refused: talk.is_refused })
     }
 
-    async fn give(&self, talk: &mut Talk, process: Option<&Foreign>) -> Result<PausedEngine> {
+    /// Stops, and sends everything.
+    async fn ready(&self, talk: &mut Talk) -> Result<PausedEngine> {
         let mut paused = self.pause(PAUSE_LIMIT).await?;
         let descriptors = paused.take_descriptors();
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
         talk.send_file(paused.state(), descriptors).await.map_err(|error| failed("the state was not sent", &error))?;
         talk.expect(&Message::Ready).await?;
-        talk.send(&Message::Go).await?;
-        match talk.receive().await {
-            Ok(Message::Running) => {}
-            answer => {
-                // The other one may read, and must have ended before this one reads again.
-                if let Some(process) = process {
-                    process.kill();
-                    let _ = tokio::time::timeout(talk.limit, process.ended()).await;
-                }
-                paused.replace_clients();
-                return Err(answer.map_or_else(|error| error, |message| unexpected(&message)));
-            }
-        }
         Ok(paused)
+    }
+}
+
+/// Commits: from here on the other engine has everything. `process`: the one to kill if it does not begin.
+async fn go(paused: PausedEngine, talk: &mut Talk, process: Option<&Foreign>) -> Result<PausedEngine> {
+    talk.send(&Message::Go).await?;
+    match talk.receive().await {
+        Ok(Message::Running) => Ok(paused),
+        answer => {
+            // The other one may read, and must have ended before this one reads again.
+            if let Some(process) = process {
+                process.kill();
+                let _ = tokio::time::timeout(talk.limit, process.ended()).await;
+            }
+            paused.replace_clients();
+            Err(answer.map_or_else(|error| error, |message| unexpected(&message)))
+        }
     }
 }
 
@@ -231,11 +258,13 @@ struct Talk {
     socket: UnixStream,
     /// The longest wait for the other side's next message.
     limit: Duration,
+    /// Whether the other side has refused.
+    is_refused: bool,
 }
 
 impl Talk {
     fn new(socket: UnixStream) -> Self {
-        Self { socket, limit: ANSWER_LIMIT }
+        Self { socket, limit: ANSWER_LIMIT, is_refused: false }
     }
 
     async fn send(&mut self, message: &Message) -> Result<()> {
@@ -305,7 +334,10 @@ impl Talk {
             postcard::from_bytes(&bytes).map_err(io::Error::other)
         };
         match received.await {
-            Ok(Message::Refused(why)) => Err(Error::new(ErrorCode::Conflict, why)),
+            Ok(Message::Refused(why)) => {
+                self.is_refused = true;
+                Err(Error::new(ErrorCode::Conflict, why))
+            }
             Ok(message) => Ok(message),
             // A process that ends with unread messages resets the connection.
             Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
@@ -452,7 +484,7 @@ mod tests {
         let mut child = tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
         let process = Foreign::open(child.id().unwrap()).unwrap();
         let (old, new) = UnixStream::pair().unwrap();
-        let mut talk = Talk { socket: old, limit: Duration::from_secs(2) };
+        let mut talk = Talk { limit: Duration::from_secs(2), ..Talk::new(old) };
         let stalls = async {
             let mut new = Talk::new(new);
             assert_eq!(new.receive().await.unwrap(), Message::State(0));
@@ -462,7 +494,11 @@ mod tests {
             // Its socket stays open until it is killed.
             child.wait().await.unwrap()
         };
-        let (handed_over, ended) = tokio::join!(engine.give(&mut talk, Some(&process)), stalls);
+        let gives = async {
+            let paused = engine.ready(&mut talk).await?;
+            go(paused, &mut talk, Some(&process)).await
+        };
+        let (handed_over, ended) = tokio::join!(gives, stalls);
         let error = handed_over.err().unwrap();
         assert!(error.message.contains("sent nothing for 2 s"), "{error}");
         assert!(!ended.success());

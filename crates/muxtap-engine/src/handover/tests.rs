@@ -374,3 +374,17 @@ async fn the_stored_state_of_this_version_is_read_and_written_unchanged() {
     assert_eq!(shape, String::from_utf8(known).unwrap(), "a stored type has changed: raise STATE_VERSION");
     assert_eq!(answers(&PaneState::restore(&bytes, RING).unwrap()), answers(&pane));
 }
+
+#[tokio::test]
+async fn an_engine_that_has_left_keeps_no_panes() {
+    let (before, _) = engine();
+    let (engine, host) = continued(&before.store().unwrap());
+    let panes: Vec<_> = host.panes().iter().map(Arc::downgrade).collect();
+    drop(host);
+    assert!(!panes.is_empty() && panes.iter().all(|pane| pane.strong_count() > 0));
+    // As in a process that relays, which keeps its engine.
+    let kept = engine.clone();
+    PausedEngine { engine, state: Vec::new(), descriptors: Vec::new(), links: Vec::new() }.leave().await;
+    assert_eq!(panes.iter().map(std::sync::Weak::strong_count).sum::<usize>(), 0);
+    drop(kept);
+}

@@ -10,6 +10,9 @@ use crate::App;
 pub struct Later {
     app: App,
     uri: String,
+    /// The targets of the stream, and their panes when the other daemon took over.
+    targets: Vec<String>,
+    panes: Vec<String>,
     /// Whether the reader is a daemon that was replaced, too. It asks the next one by itself.
     is_relay: bool,
     /// Whether the end was sent to such a reader.
@@ -21,10 +24,23 @@ pub struct Later {
 #[cfg(feature = "daemon")]
 impl Later {
     /// Returns the rest of the stream that this request has begun.
-    pub fn of(app: &App, parts: &Parts) -> Self {
+    pub fn of(app: &App, parts: &Parts, targets: &[String]) -> Self {
         let uri = parts.uri.path_and_query().map_or("/v1/events", |uri| uri.as_str()).to_owned();
         let is_relay = parts.headers.contains_key(muxtap_api::wire::RELAY);
-        Self { app: app.clone(), uri, is_relay, is_over: false, body: None }
+        Self {
+            app: app.clone(),
+            uri,
+            targets: targets.to_vec(),
+            panes: Vec::new(),
+            is_relay,
+            is_over: false,
+            body: None,
+        }
+    }
+
+    /// Notes the panes that the stream has: the names of its targets may mean others by now.
+    pub fn note_panes(&mut self, panes: Vec<String>) {
+        self.panes = panes;
     }
 
     /// Resolves when another daemon has taken over.
@@ -77,12 +93,31 @@ impl Later {
             return Err(muxtap_api::Error::unavailable("the stream is over"));
         }
         let headers = [(LAST_EVENT_ID, last), (RELAY, "1")];
-        let response = self.app.get_elsewhere(&self.uri, &headers).await?;
+        let mut ids: Vec<_> = self.panes.iter().filter(|pane| !self.targets.contains(pane)).cloned().collect();
+        if self.targets.is_empty() || self.targets.len() + ids.len() > muxtap_engine::limits::SUBSCRIPTION_TARGETS {
+            ids.clear();
+        }
+        let all =
+            if ids.is_empty() { self.uri.clone() } else { with_panes(&self.uri, &[&self.targets[..], &ids].concat()) };
+        let mut response = self.app.get_elsewhere(&all, &headers).await?;
+        // A name that was resolved once may be gone. The panes are not.
+        if !response.status().is_success() && !ids.is_empty() {
+            response = self.app.get_elsewhere(&with_panes(&self.uri, &ids), &headers).await?;
+        }
         if response.status().is_success() {
             return Ok(response.into_body().into_data_stream());
         }
         Err(crate::replace::error_of(response).await)
     }
+}
+
+/// Returns the target of a request with other panes in its query.
+#[cfg(feature = "daemon")]
+fn with_panes(uri: &str, panes: &[String]) -> String {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let others = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("panes="));
+    let panes = format!("panes={}", muxtap_api::url::encode(&panes.join(",")));
+    format!("{path}?{}", others.chain([panes.as_str()]).collect::<Vec<_>>().join("&"))
 }
 
 /// The end of a stream whose reader asks the next daemon for the rest.
@@ -128,9 +163,12 @@ pub struct Later(());
 #[allow(clippy::unused_async, clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as with a daemon")]
 impl Later {
     /// Returns nothing.
-    pub fn of(_: &App, _: &Parts) -> Self {
+    pub fn of(_: &App, _: &Parts, _: &[String]) -> Self {
         Self(())
     }
+
+    /// Never called.
+    pub fn note_panes(&mut self, _: Vec<String>) {}
 
     /// Never resolves.
     pub async fn taken_over(&self) {
@@ -151,6 +189,16 @@ impl Later {
 #[cfg(all(test, feature = "daemon"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn panes_replace_those_of_a_request() {
+        let panes = ["w:a".to_owned(), "%3".to_owned()];
+        assert_eq!(
+            with_panes("/v1/events?panes=w%3Aa&types=output", &panes),
+            "/v1/events?types=output&panes=w%3Aa%2C%253"
+        );
+        assert_eq!(with_panes("/v1/events", &panes), "/v1/events?panes=w%3Aa%2C%253");
+    }
 
     #[test]
     fn ids_are_found_however_the_stream_is_cut() {

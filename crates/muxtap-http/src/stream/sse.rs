@@ -51,7 +51,7 @@ async fn begin(request: ServerRequest<Params<EventsRequest>>) -> muxtap_api::Res
         subscribe.resume = Some(last);
     }
     let subscription = request.server()?.subscribe(&subscribe).await?;
-    let later = Later::of(&request.app, &request.parts);
+    let later = Later::of(&request.app, &request.parts, &subscribe.panes);
     let body = Body::from_stream(stream::unfold(SseReader::new(subscription, later), SseReader::step));
     // The connection ends with its stream: no other request is handled on it.
     let headers = [
@@ -64,7 +64,8 @@ async fn begin(request: ServerRequest<Params<EventsRequest>>) -> muxtap_api::Res
 
 /// A subscription and the state of its reader.
 struct SseReader {
-    subscription: Subscription,
+    /// Dropped when another daemon has taken over: it keeps panes' output.
+    subscription: Option<Subscription>,
     /// The bytes to write before the next event.
     rest: Option<Bytes>,
     /// The number of bytes since the task last yielded.
@@ -84,7 +85,15 @@ impl SseReader {
         // A reader that loses the connection before the first event resumes at this id.
         let last = subscription.resume_token();
         let rest = Some(id_line(&last));
-        Self { subscription, rest, unyielded: 0, over: false, last, later, _gauge: OpenStreamGauge::new() }
+        Self {
+            subscription: Some(subscription),
+            rest,
+            unyielded: 0,
+            over: false,
+            last,
+            later,
+            _gauge: OpenStreamGauge::new(),
+        }
     }
 
     async fn step(mut self) -> Option<(Piece, Self)> {
@@ -97,6 +106,9 @@ impl SseReader {
             None if self.over => return None,
             // The positions are handed over meanwhile: no event may be sent after that.
             None if self.later.has_begun().await => {
+                if let Some(subscription) = self.subscription.take() {
+                    self.later.note_panes(subscription.panes());
+                }
                 let piece = self.later.next(&mut self.last).await?;
                 return Some((piece, self));
             }
@@ -118,10 +130,11 @@ impl SseReader {
 
     /// Waits for the next event.
     async fn next(&mut self) -> std::result::Result<Option<muxtap_api::Result<Delivery>>, Quiet> {
+        let Some(subscription) = &mut self.subscription else { return Ok(None) };
         tokio::select! {
             biased;
             () = self.later.taken_over() => Err(Quiet::TakenOver),
-            next = tokio::time::timeout(HEARTBEAT, self.subscription.next()) => next.map_err(|_| Quiet::Long),
+            next = tokio::time::timeout(HEARTBEAT, subscription.next()) => next.map_err(|_| Quiet::Long),
         }
     }
 

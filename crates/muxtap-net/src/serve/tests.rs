@@ -32,16 +32,13 @@ impl Drop for Tell {
 }
 
 async fn served(router: Router, limits: Limits) -> Served {
+    served_until(router, limits, OpenConnections::default()).await
+}
+
+async fn served_until(router: Router, limits: Limits, open: OpenConnections) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-    let task = tokio::spawn(serve(
-        Listener::Tcp(listener),
-        router,
-        limits,
-        Handle::current(),
-        OpenConnections::default(),
-        stop.clone(),
-    ));
+    let task = tokio::spawn(serve(Listener::Tcp(listener), router, limits, Handle::current(), open, stop.clone()));
     Served { addr, stop, task }
 }
 
@@ -181,4 +178,36 @@ async fn at_the_end_open_answers_are_written_and_stuck_ones_cut() {
     timeout(NEVER, served.task).await.unwrap().unwrap();
     assert!(TcpStream::connect(served.addr).await.is_err(), "nobody listens any more");
     drop(never);
+}
+
+#[tokio::test]
+async fn half_a_request_does_not_keep_a_process_that_another_one_has_replaced() {
+    let (go, arrived) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let later = {
+        let (go, arrived) = (go.clone(), arrived.clone());
+        move || async move {
+            arrived.notify_one();
+            go.notified().await;
+            "answered"
+        }
+    };
+    let router = Router::new().route("/later", get(later)).route("/at-once", get(|| async { "at once" }));
+    let limits = Limits { grace: SOON, head: None, ..Limits::TCP };
+    let open = OpenConnections::default();
+    let served = served_until(router, limits, open.clone()).await;
+    let later = asked(served.addr, "/later").await;
+    timeout(NEVER, arrived.notified()).await.unwrap();
+    // A second request of which half has arrived.
+    let mut half = asked(served.addr, "/at-once").await;
+    let mut response = Vec::new();
+    while !response.ends_with(b"at once") {
+        response.push(half.read_u8().await.unwrap());
+    }
+    half.write_all(b"GET /later HTTP/1.1\r\nho").await.unwrap();
+    open.leave_listeners();
+    served.stop.cancel();
+    assert_eq!(rest(half).await, "");
+    go.notify_one();
+    assert!(rest(later).await.ends_with("answered"));
+    timeout(NEVER, served.task).await.unwrap().unwrap();
 }
