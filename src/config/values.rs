@@ -81,7 +81,7 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// Parses the URL of an OpenTelemetry collector; the empty value is none.
+/// Parses the URL of an OpenTelemetry collector. An empty value means no collector.
 pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -89,7 +89,7 @@ pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
     #[cfg(feature = "otlp")]
     return muxtap_otlp::Endpoint::parse(text).map(|_| Some(text.to_owned()));
     #[cfg(not(feature = "otlp"))]
-    return Err("this muxtapd was built without the feature `otlp`; remove the setting, or build with it".to_owned());
+    return Err("this muxtap was built without the feature `otlp`; remove the setting, or build with it".to_owned());
 }
 
 /// The levels of the log, from the least to the most.
