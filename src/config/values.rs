@@ -1,6 +1,7 @@
 //! Parsers of settings' values.
 
 use std::{
+    borrow::Cow,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -92,6 +93,16 @@ pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
     return Err("this muxtap was built without the feature `otlp`; remove the setting, or build with it".to_owned());
 }
 
+/// Returns a value for a message: without the user name and the password of a URL, which could get
+/// into a log.
+pub(super) fn without_credentials(text: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://…@{place}").into(),
+        None => text.into(),
+    }
+}
+
 /// The levels of the log, from the least to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -155,6 +166,18 @@ mod tests {
         assert_eq!(confirmable_tier("kill"), Ok(Tier::Kill));
         assert!(confirmable_tier("read").unwrap_err().contains("deny read"));
         assert!(confirmable_tier("look").unwrap_err().contains("unknown tier"));
+    }
+
+    #[test]
+    fn a_message_has_no_password_of_a_url() {
+        for (text, shown) in [
+            ("http://me:secret@127.0.0.1:4318", "http://…@127.0.0.1:4318"),
+            ("http://:sec@ret@[::1", "http://…@[::1"),
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+            ("me@work", "me@work"),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
     }
 
     #[test]
