@@ -290,6 +290,7 @@ impl SettingsReader<'_> {
             Source::Environment(name) => format!("from ${name}"),
             Source::Flag(flag) => format!("from {flag}"),
         };
+        let text = values::without_credentials(text);
         Error::invalid(format!("{} ({place}): {text:?}: {why}", found.key.name))
     }
 

@@ -1,6 +1,7 @@
 //! Parsers of settings' values.
 
 use std::{
+    borrow::Cow,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -81,7 +82,7 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// Parses the URL of an OpenTelemetry collector; the empty value is none.
+/// Parses the URL of an OpenTelemetry collector. An empty value means no collector.
 pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -89,7 +90,17 @@ pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
     #[cfg(feature = "otlp")]
     return muxtap_otlp::Endpoint::parse(text).map(|_| Some(text.to_owned()));
     #[cfg(not(feature = "otlp"))]
-    return Err("this muxtapd was built without the feature `otlp`; remove the setting, or build with it".to_owned());
+    return Err("this muxtap was built without the feature `otlp`; remove the setting, or build with it".to_owned());
+}
+
+/// Returns a value for a message: without the user name and the password of a URL, which could get
+/// into a log.
+pub(super) fn without_credentials(text: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://…@{place}").into(),
+        None => text.into(),
+    }
 }
 
 /// The levels of the log, from the least to the most.
@@ -155,6 +166,18 @@ mod tests {
         assert_eq!(confirmable_tier("kill"), Ok(Tier::Kill));
         assert!(confirmable_tier("read").unwrap_err().contains("deny read"));
         assert!(confirmable_tier("look").unwrap_err().contains("unknown tier"));
+    }
+
+    #[test]
+    fn a_message_has_no_password_of_a_url() {
+        for (text, shown) in [
+            ("http://me:secret@127.0.0.1:4318", "http://…@127.0.0.1:4318"),
+            ("http://:sec@ret@[::1", "http://…@[::1"),
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+            ("me@work", "me@work"),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
     }
 
     #[test]

@@ -50,6 +50,17 @@ pub(crate) type Traces = ();
 
 /// Sends the log to stderr, without spans, and spans to the collector with this URL.
 pub(crate) fn to_stderr(level: &str, format: LogFormat, collector: Option<&str>) -> Result<Traces> {
+    let (layers, traces) = layers(level, format, collector)?;
+    // A second subscriber in one process (a test) does not fail the daemon.
+    let _ = tracing_subscriber::registry().with(layers).try_init();
+    Ok(traces)
+}
+
+/// A layer of the process's subscriber.
+type BoxedLayer = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync>;
+
+/// Returns the layers for the log and, with a collector, for spans.
+fn layers(level: &str, format: LogFormat, collector: Option<&str>) -> Result<(Vec<BoxedLayer>, Traces)> {
     // The MCP library logs each message; only a filter that names it gets these lines.
     let others = if level.contains("rmcp") { "" } else { ",rmcp=error" };
     // Spans have a target of their own, whatever the filter says of others.
@@ -65,27 +76,24 @@ pub(crate) fn to_stderr(level: &str, format: LogFormat, collector: Option<&str>)
         LogFormat::Json => log.json().flatten_event(true).with_writer(|| JsonRecords(Line(LogFormat::Json))).boxed(),
     };
     let (spans, traces) = exporter(collector)?;
-    // A second subscriber in one process (a test) does not fail the daemon.
-    let _ = tracing_subscriber::registry().with(log.with_filter(filter)).with(spans).try_init();
-    Ok(traces)
+    // Only layers that exist: one that is absent (`None`) enables whatever the log's filter does not.
+    let layers = [Some(log.with_filter(filter).boxed()), spans].into_iter().flatten().collect();
+    Ok((layers, traces))
 }
 
 /// Starts to send spans to the collector with this URL.
 #[cfg(feature = "otlp")]
-fn exporter<S>(collector: Option<&str>) -> Result<(Option<impl tracing_subscriber::Layer<S>>, Traces)>
-where
-    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a> + Send + Sync,
-{
+fn exporter(collector: Option<&str>) -> Result<(Option<BoxedLayer>, Traces)> {
     let Some(collector) = collector else { return Ok((None, None)) };
     let started = muxtap_otlp::Endpoint::parse(collector).and_then(|endpoint| muxtap_otlp::start(&endpoint));
     let (layer, exporter) = started.map_err(|why| Error::invalid(format!("otlp: {why}")))?;
-    Ok((Some(layer), Some(exporter)))
+    Ok((Some(layer.boxed()), Some(exporter)))
 }
 
 /// Sends nothing: the setting cannot have a value in this program.
 #[cfg(not(feature = "otlp"))]
 #[expect(clippy::unnecessary_wraps, reason = "as in a program that sends spans")]
-fn exporter(_: Option<&str>) -> Result<(Option<tracing_subscriber::layer::Identity>, Traces)> {
+fn exporter(_: Option<&str>) -> Result<(Option<BoxedLayer>, Traces)> {
     Ok((None, ()))
 }
 
@@ -217,6 +225,16 @@ mod tests {
         assert_eq!(written(0, LogFormat::Text), rest);
         // A full disk has taken half of the first one.
         assert_eq!(written(3, LogFormat::Text), format!("\"on\n{rest}"));
+    }
+
+    /// Each span of a request would cost time for nothing.
+    #[test]
+    fn without_a_collector_no_span_is_enabled() {
+        let (layers, _) = layers("info", LogFormat::Text, None).unwrap();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layers), || {
+            assert!(tracing::info_span!(target: spans::TARGET, "request").is_disabled());
+            assert!(tracing::enabled!(tracing::Level::INFO) && !tracing::enabled!(tracing::Level::DEBUG));
+        });
     }
 
     #[test]

@@ -114,8 +114,13 @@ fn results_are_text_alone_unless_structured_content_is_requested() {
     assert!(!listed.to_string().contains("outputSchema"), "{listed}");
     let with_schemas = client.ask("tools/list", &json!({"_meta": {"muxtap/structured": true}}))["result"].clone();
     assert!(with_schemas["tools"].as_array().unwrap().iter().all(|tool| tool["outputSchema"].is_object()));
+    // With the schemas, each result of the session has structured content, until it lists without them.
+    let listed = client.ask("tools/call", &json!({"name": "list", "arguments": {}}))["result"].clone();
+    assert_eq!(listed["structuredContent"]["panes"][0]["id"], "%0", "{listed}");
+    client.ask("tools/list", &json!({}));
     let pane = client.says("list", &json!({}));
     assert!(pane.starts_with("%0 main:0.0 ") && pane.lines().count() == 1, "{pane}");
+    assert!(pane.contains(" (active)") && pane.contains(", title "), "{pane}");
     // A failure, too.
     let failed =
         client.ask("tools/call", &json!({"name": "kill", "arguments": {"target": "absent"}}))["result"].clone();

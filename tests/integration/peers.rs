@@ -62,6 +62,11 @@ fn counting(world: &World) -> String {
     pane
 }
 
+/// Returns the id in a text that says how to continue.
+fn quoted_id(text: &str) -> String {
+    text.rsplit_once("id: \"").and_then(|(_, rest)| rest.split_once('"')).map(|(id, _)| id.to_owned()).expect(text)
+}
+
 fn hosts(world: &World) -> Value {
     world.http("GET", "/v1/hosts", None).json()["hosts"].clone()
 }
@@ -141,6 +146,32 @@ fn agents_use_a_host_through_its_muxtap() {
     client.call("send_keys", &json!({ "target": pane, "text": "6", "keys": ["Enter"] }));
     let waited = client.call("wait_for", &json!({ "id": pending["id"] }));
     assert_eq!((&waited["outcome"], &waited["id"]), (&json!("matched"), &pending["id"]), "{waited}");
+    // What a model reads names the pending wait as this host knows it.
+    let asked = json!({ "panes": [pane], "patterns": ["end 7"], "timeout_ms": 60_000 });
+    let pending = client.says("wait_for", &asked);
+    let id = quoted_id(&pending);
+    assert!(id.starts_with("far/") && pending.starts_with("pending: call wait_for with id: "), "{pending}");
+    client.call("send_keys", &json!({ "target": pane, "text": "7", "keys": ["Enter"] }));
+    let waited = client.says("wait_for", &json!({ "id": id }));
+    assert!(waited.starts_with("matched in %") && waited.contains("(on host far: "), "{waited}");
+    // Also a run, pending or timed out: in its result and in its error.
+    let shell = ok(&world, &["new-window", "-t", "far/work", "--", "sh"]);
+    ok(&world, &["wait-for", "-t", &shell, "--prompt", "-T", "30"]);
+    let pending = client.says("run", &json!({ "target": shell, "command": "read answer; echo $answer" }));
+    let id = quoted_id(&pending);
+    assert!(id.starts_with("far/") && pending.starts_with("[pending after "), "{pending}");
+    client.call("send_keys", &json!({ "target": shell, "text": "done", "keys": ["Enter"] }));
+    let ran = client.says("run", &json!({ "id": id }));
+    assert!(ran.contains("done\n[exit status 0]\n(on host far: "), "{ran}");
+    let asked = json!({ "target": shell, "command": "read answer; echo $answer", "timeout_ms": 300 });
+    let late = client.ask("tools/call", &structured("run", &asked))["result"].clone();
+    let (error, text) = (&late["structuredContent"], late["content"][0]["text"].as_str().unwrap());
+    let id = error["details"]["id"].as_str().unwrap();
+    assert!(id.starts_with("far/") && error["message"].as_str().unwrap().contains(&format!("id: {id:?}")), "{late}");
+    assert!(text.ends_with(&format!("[still running: call run with id: {id:?}]")), "{text}");
+    assert!(text.lines().next().unwrap().ends_with("(on host far: its ids are far/%3, far/@1, far/$0 here)"), "{text}");
+    client.call("send_keys", &json!({ "target": shell, "text": "late", "keys": ["Enter"] }));
+    assert!(client.says("run", &json!({ "id": id })).contains("late\n[exit status 0]"));
     client.fails("NOT_FOUND", "capture_pane", &json!({ "target": "far/%99" }));
     // A remote path is the user's to choose, not the agent's.
     client.fails("UNAUTHORIZED", "list", &json!({ "server": "far//tmp/theirs" }));

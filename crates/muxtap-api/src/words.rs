@@ -2,7 +2,7 @@
 //! a program has routes, a model has tools.
 
 /// A next step: as the engine writes it, for a shell; for a program over HTTP; for a model.
-const STEPS: [[&str; 3]; 20] = [
+const STEPS: [[&str; 3]; 21] = [
     ["`muxtap list-panes` shows what is there", "`GET /v1/panes` lists what is there", "list shows what is there"],
     ["`muxtap new-session` starts one", "`POST /v1/sessions` starts one", "create (what: session) starts one"],
     ["`muxtap new-session` creates one", "`POST /v1/sessions` creates one", "create (what: session) creates one"],
@@ -13,6 +13,7 @@ const STEPS: [[&str; 3]; 20] = [
         "read_since still returns its output",
     ],
     ["-k (`kill`) ends it first", "`respawn.kill` ends it first", "kill: true ends it first"],
+    ["list-devices shows what is there", "`GET /v1/devices` lists what is there", "devices lists them"],
     [
         "use send-keys and wait-for, or another pane",
         "use `POST /v1/panes/{pane}/input` and `POST /v1/waits`, or another pane",

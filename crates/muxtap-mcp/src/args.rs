@@ -383,7 +383,7 @@ pub struct Create {
     /// Variables
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Keep the pane at its end
+    /// Keep an ended pane
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
     /// Start the shell with muxtap's shell integration
@@ -691,7 +691,7 @@ pub struct Search {
     /// Lines before and after each
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
-    /// 1: matches before those of 0
+    /// Default 0: the latest; 1: earlier
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<usize>,
     /// As in list

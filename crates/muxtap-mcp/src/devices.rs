@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use muxtap_base::nonce;
+use muxtap_base::{nonce, plain as plain_text};
 use muxtap_devices::{
     Caller,
     workspace::{RpcRead, needs_key},
@@ -17,6 +17,7 @@ use super::{
     CallContext,
     args::parse,
     output::ToolOutput,
+    quoted::push_row,
     tools::{Effect, tool},
 };
 
@@ -121,18 +122,27 @@ pub fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let _: ListDevices = parse(arguments)?;
     call.engine.authorize(Tier::Read)?;
     let devices = call.rooms.devices.relay.list(&caller()).devices;
-    let line = |one: &DeviceInfo| {
+    Ok(ToolOutput::new(text(&devices), &DevicesOutput { devices }))
+}
+
+/// Formats one line for each device.
+pub(super) fn text(devices: &[DeviceInfo]) -> String {
+    let mut text = String::new();
+    for one in devices {
         let state = if one.online { "online" } else { "offline" };
-        format!(
+        let row = format!(
             "{} {} {state}, revision {}: {}",
             one.device_id,
             one.device_type.as_str(),
             one.workspace_revision,
             one.device_label
-        )
-    };
-    let text = devices.iter().map(line).collect::<Vec<_>>().join("\n");
-    Ok(ToolOutput::new(text, &DevicesOutput { devices }))
+        );
+        push_row(&mut text, &row);
+    }
+    if devices.is_empty() {
+        text.push_str("no devices");
+    }
+    text
 }
 
 /// Calls the tool `workspace`.
@@ -143,7 +153,7 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
         call.engine.authorize(Tier::Read)?;
         let answer = relay.workspace(&caller(), AGENT, &args.device, args.allow_stale).await?;
         let result = serde_json::to_value(&answer).map_err(|error| Error::internal(error.to_string()))?;
-        let text = result.to_string();
+        let text = plain_text::json(&result.to_string()).into_owned();
         return Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: None, result }));
     };
     // An unknown device and a request that no owner can carry out are errors before a person is asked.
@@ -170,7 +180,7 @@ pub async fn workspace(call: &CallContext, arguments: JsonObject) -> Result<Tool
     let mut text = format!("done, revision {}", said.applied_revision.unwrap_or_default());
     if said.result.as_object().is_some_and(|result| !result.is_empty()) {
         text.push_str(": ");
-        text.push_str(&said.result.to_string());
+        text.push_str(&plain_text::json(&said.result.to_string()));
     }
     Ok(ToolOutput::new(text, &WorkspaceOutput { applied_revision: said.applied_revision, result: said.result }))
 }

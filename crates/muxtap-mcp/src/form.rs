@@ -3,6 +3,8 @@
 //! Clients such as Claude Code and Codex give their model only the structured content of a result
 //! that has one: JSON with escaped line ends, several times as long as the text.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rmcp::{
     RoleServer,
     model::{CallToolResult, Tool},
@@ -14,6 +16,21 @@ use serde_json::Value;
 /// `tools/list` its schemas.
 const STRUCTURED: &str = "muxtap/structured";
 
+/// The form of results that a session's last list of tools described: a client that knows a tool's
+/// output schema expects structured content of each call.
+#[derive(Debug, Default)]
+pub(super) struct Listed(AtomicBool);
+
+impl Listed {
+    pub(super) fn set(&self, form: Form) {
+        self.0.store(form == Form::Structured, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Form {
+        if self.0.load(Ordering::Relaxed) { Form::Structured } else { Form::Text }
+    }
+}
+
 /// The form that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -22,13 +39,17 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the form that a request asks for.
-    pub(super) fn of(context: &RequestContext<RoleServer>) -> Self {
-        Self::of_meta(context.meta.get(STRUCTURED))
+    /// Returns the form that a request asks for, or else `usual`.
+    pub(super) fn of(context: &RequestContext<RoleServer>, usual: Self) -> Self {
+        Self::of_meta(context.meta.get(STRUCTURED), usual)
     }
 
-    fn of_meta(value: Option<&Value>) -> Self {
-        if value.and_then(Value::as_bool) == Some(true) { Self::Structured } else { Self::Text }
+    fn of_meta(value: Option<&Value>, usual: Self) -> Self {
+        match value.and_then(Value::as_bool) {
+            Some(true) => Self::Structured,
+            Some(false) => Self::Text,
+            None => usual,
+        }
     }
 
     /// Returns a result in this form.
@@ -59,10 +80,16 @@ mod tests {
 
     #[test]
     fn only_true_requests_a_structure() {
-        assert_eq!(Form::of_meta(Some(&json!(true))), Form::Structured);
+        assert_eq!(Form::of_meta(Some(&json!(true)), Form::Text), Form::Structured);
         for other in [None, Some(json!(false)), Some(json!("true")), Some(Value::Null)] {
-            assert_eq!(Form::of_meta(other.as_ref()), Form::Text, "{other:?}");
+            assert_eq!(Form::of_meta(other.as_ref(), Form::Text), Form::Text, "{other:?}");
         }
+        // A session's own form applies to a request that names none.
+        let listed = Listed::default();
+        assert_eq!(listed.get(), Form::Text);
+        listed.set(Form::Structured);
+        assert_eq!(Form::of_meta(None, listed.get()), Form::Structured);
+        assert_eq!(Form::of_meta(Some(&json!(false)), listed.get()), Form::Text);
     }
 
     #[test]

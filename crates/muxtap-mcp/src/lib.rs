@@ -7,9 +7,12 @@ mod capability;
 mod devices;
 mod elicitation;
 mod form;
+#[cfg(test)]
+mod hostile_test;
 mod log;
 mod output;
 mod prompts;
+mod quoted;
 mod record;
 mod resources;
 mod schema;
@@ -110,6 +113,8 @@ pub struct Mcp {
     supervisor: Option<Supervisor>,
     log_level: Arc<log::LogLevel>,
     subscriptions: Arc<Mutex<resources::Subscriptions>>,
+    /// The form of results that the client's last list of tools described.
+    form: Arc<form::Listed>,
     stop: CancellationToken,
 }
 
@@ -137,8 +142,8 @@ impl Mcp {
     /// Must be called within a tokio runtime.
     pub fn new(engine: Engine, rooms: Arc<Rooms>, client: ClientContext, stop: CancellationToken) -> Self {
         let supervisor = supervisor_tool::supervisor(&engine, &rooms, &client);
-        let (log_level, subscriptions) = (Arc::default(), Arc::default());
-        Self { engine, rooms, client: Arc::new(client), supervisor, log_level, subscriptions, stop }
+        let (log_level, subscriptions, form) = (Arc::default(), Arc::default(), Arc::default());
+        Self { engine, rooms, client: Arc::new(client), supervisor, log_level, subscriptions, form, stop }
     }
 
     /// Returns the sets of tools that the client is offered: those that it chose, and the supervisor's
@@ -310,22 +315,42 @@ impl Mcp {
     }
 }
 
-/// Converts an error into a tool's result: the model must act on it.
-/// Returns a call's outcome for its span.
+/// The outcomes of waits, runs and agents' prompts, as in their results.
+const OUTCOMES: [&str; 12] = [
+    "matched",
+    "pending",
+    "timeout",
+    "failed",
+    "ended",
+    "cancelled",
+    "asking",
+    "end_turn",
+    "max_tokens",
+    "max_turns",
+    "refusal",
+    "agent_exited",
+];
+
+/// Returns a call's outcome for its span: of a wait or a run, how it ended.
 fn outcome(called: &Option<Result<CallToolResult>>) -> &'static str {
     match called {
         Some(Ok(result)) if result.is_error == Some(true) => "error",
-        Some(Ok(_)) => "ok",
+        Some(Ok(result)) => {
+            let word = result.structured_content.as_ref().and_then(|answer| answer.get("outcome"));
+            let word = word.and_then(serde_json::Value::as_str);
+            OUTCOMES.into_iter().find(|outcome| word == Some(outcome)).unwrap_or("ok")
+        }
         Some(Err(error)) => error.code.as_str(),
         None => "unknown",
     }
 }
 
+/// Converts an error into a tool's result: the model must act on it.
 fn failed(error: &Error) -> CallToolResult {
     let mut error = error.clone();
     error.message = words::for_models(&error.message);
     let (more, options) = (output::output_so_far(&error), output::options_of(&error));
-    let text = format!("{}: {}{options}{more}", error.code.as_str(), error.message);
+    let text = format!("{}: {}{options}{more}", error.code.as_str(), quoted::message(&error.message));
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
     result.structured_content = serde_json::to_value(&error).ok();
     result
@@ -366,7 +391,9 @@ impl ServerHandler for Mcp {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(Form::of(&context).tools(tools::of(&self.offered()))))
+        let form = Form::of(&context, Form::Text);
+        self.form.set(form);
+        Ok(ListToolsResult::with_all_items(form.tools(tools::of(&self.offered()))))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -414,7 +441,7 @@ impl ServerHandler for Mcp {
             return Ok(CallToolResponse::InputRequired(question));
         }
         self.log_level.log_call(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
-        Ok(Form::of(&context).result(called.unwrap_or_else(|error| failed(&error))).into())
+        Ok(Form::of(&context, self.form.get()).result(called.unwrap_or_else(|error| failed(&error))).into())
     }
 
     async fn set_level(

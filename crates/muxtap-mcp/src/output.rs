@@ -6,15 +6,20 @@ use std::{
 };
 
 use muxtap_api::{
-    AgentInfo, AgentOption, CommandInfo, Error, Gap, HostInfo, PaneInfo, SeenMarks, SessionInfo, SubmitSeen, Verified,
-    WindowInfo,
+    AgentInfo, AgentOption, CommandInfo, Error, ErrorCode, Gap, HostInfo, PaneInfo, SeenMarks, SessionInfo, SubmitSeen,
+    Verified, WindowInfo,
 };
+use muxtap_base::plain;
 use muxtap_engine::RunReport;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{args::ListKind, truncate::PAGE_CHARS};
+use super::{
+    args::ListKind,
+    quoted::{push_quoted, push_row},
+    truncate::PAGE_CHARS,
+};
 
 /// A tool's result: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]
@@ -35,10 +40,28 @@ impl ToolOutput {
     /// once: it may contain a pane's output.
     pub fn on_host(mut self, host: &str) -> Self {
         name_ids(&mut self.answer, host);
-        let note = format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)");
-        self.text.push_str(&note);
+        let _ = write!(self.text, "\n{}", host_note(host));
         self
     }
+}
+
+/// Returns an error of a call about a host with ids as named from this host, and a note that names
+/// the host.
+pub(super) fn error_on_host(mut error: Error, host: &str) -> Error {
+    let is_named = error.details.as_ref().is_some_and(|details| details.get("host").is_some());
+    // What this host itself refuses is not about the other one.
+    if is_named || matches!(error.code, ErrorCode::ReadOnly | ErrorCode::Unauthorized) {
+        return error;
+    }
+    if let Some(details) = &mut error.details {
+        name_ids(details, host);
+    }
+    let _ = write!(error.message, " {}", host_note(host));
+    error
+}
+
+fn host_note(host: &str) -> String {
+    format!("(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)")
 }
 
 /// Prefixes the ids of each item of a list with the host that the item names.
@@ -135,28 +158,14 @@ impl ListOutput {
         };
         // Writing to a String cannot fail.
         for one in self.sessions.iter().flatten() {
-            let _ = writeln!(
-                text,
-                "{}{} {}: {}, {} attached",
-                at(&one.host),
-                one.id,
-                one.name,
-                counted(&one.windows, "window"),
-                one.attached
-            );
+            let (at, windows) = (at(&one.host), counted(&one.windows, "window"));
+            push_row(&mut text, &format!("{at}{} {}: {windows}, {} attached", one.id, one.name, one.attached));
         }
         for one in self.windows.iter().flatten() {
             let active = if one.active { " (active)" } else { "" };
-            let _ = writeln!(
-                text,
-                "{}{} {}:{} {}, {}{active}",
-                at(&one.host),
-                one.id,
-                one.session,
-                one.index,
-                one.name,
-                counted(&one.panes, "pane")
-            );
+            let (at, panes) = (at(&one.host), counted(&one.panes, "pane"));
+            let place = format!("{}:{}", one.session, one.index);
+            push_row(&mut text, &format!("{at}{} {place} {}, {panes}{active}", one.id, one.name));
         }
         for one in self.panes.iter().flatten() {
             let state = match (one.dead, one.exit_status) {
@@ -170,13 +179,19 @@ impl ListOutput {
                 "" => String::new(),
                 session => format!("{session}:{}.{} ", one.window_index, one.index),
             };
-            let _ = writeln!(text, "{}{} {place}{} in {}{state}", at(&one.host), one.id, one.command, one.path);
+            let active = if one.active { " (active)" } else { "" };
+            let title = if one.title.is_empty() { String::new() } else { format!(", title {:?}", one.title) };
+            let at = at(&one.host);
+            push_row(
+                &mut text,
+                &format!("{at}{} {place}{} in {}{active}{state}{title}", one.id, one.command, one.path),
+            );
         }
         for one in self.agents.iter().flatten() {
             push_agent(&mut text, one);
         }
         for one in self.commands.iter().flatten() {
-            let _ = writeln!(text, "{}", command_line(one));
+            push_row(&mut text, &command_line(one));
         }
         if text.is_empty() && self.marks == Some(SeenMarks::None) {
             return "no commands are known: the pane's shell has printed no marks since muxtap began to follow the pane; \
@@ -184,7 +199,8 @@ impl ListOutput {
                 .to_owned();
         }
         for host in &self.unreachable {
-            let _ = writeln!(text, "host {} was not listed: {}", host.name, host.error.as_deref().unwrap_or_default());
+            let error = host.error.as_deref().unwrap_or_default();
+            push_row(&mut text, &format!("host {} was not listed: {error}", host.name));
         }
         if text.is_empty() { "nothing found".to_owned() } else { text }
     }
@@ -199,14 +215,11 @@ fn counted<N: fmt::Display + PartialEq + From<u8>>(count: &N, noun: &str) -> Str
 /// Adds an agent: its state, and its question with the answers.
 pub(super) fn push_agent(to: &mut String, one: &AgentInfo) {
     let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-    // Writing to a String cannot fail.
-    let _ = writeln!(to, "{} {place} {} {}", one.pane, one.name, one.state.as_str());
-    // Each line has a mark, so none looks like a row of a list.
-    for line in one.question.iter().flat_map(|question| question.lines()) {
-        let _ = writeln!(to, "  | {line}");
-    }
+    push_row(to, &format!("{} {place} {} {}", one.pane, one.name, one.state.as_str()));
+    push_quoted(to, &plain::message(one.question.as_deref().unwrap_or_default()));
     push_options(to, &one.options);
     if let Some(id) = &one.question_id {
+        // Writing to a String cannot fail.
         let _ = writeln!(to, "  [send_keys with target: {:?}, question_id: {id:?} and answer]", one.pane.to_string());
     }
 }
@@ -216,8 +229,7 @@ fn push_options(to: &mut String, options: &[AgentOption]) {
     for option in options {
         let mark = if option.selected { '>' } else { ' ' };
         let detail = option.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        // Writing to a String cannot fail.
-        let _ = writeln!(to, "  {mark} {}: {}{detail}", option.key, option.label);
+        push_row(to, &format!("  {mark} {}: {}{detail}", option.key, option.label));
     }
 }
 
@@ -307,7 +319,7 @@ impl ReadOutput {
         push_lines(&mut text, if self.text.is_empty() && !self.more { nothing } else { &self.text });
         if let Some(command) = &self.command {
             let missing = if command.whole { "" } else { "; its output is not whole" };
-            let _ = writeln!(text, "[command {}{missing}]", command_line(command));
+            push_row(&mut text, &format!("[command {}{missing}]", command_line(command)));
         }
         let more = if self.more { "; more is available: call read_since with it" } else { "" };
         let ended = match (self.exited, self.exit_status) {
@@ -413,11 +425,18 @@ pub(super) fn output_so_far(error: &Error) -> String {
         so_far.push_str("(none)\n");
     }
     push_output(&mut so_far, output, text("tail"), cut.unwrap_or_default(), text("cursor").unwrap_or_default());
+    // The last line is muxtap's: the output can contain one that looks like it.
+    match text("id") {
+        Some(id) => {
+            let _ = write!(so_far, "[still running: call run with id: {id:?}]");
+        }
+        None => so_far.push_str("[end of its output]"),
+    }
     so_far
 }
 
 /// Says how many characters are not shown, and how to read them.
-fn the_rest(place: &str, cut: usize, since: &str) -> String {
+pub(super) fn the_rest(place: &str, cut: usize, since: &str) -> String {
     format!("[… {cut} characters {place}: read_since with since: {since:?}, max_chars: {PAGE_CHARS} …]")
 }
 

@@ -11,6 +11,7 @@ use super::{
     CallContext,
     args::one_or_many,
     output::ToolOutput,
+    quoted::push_row,
     tools::{Effect, tool},
 };
 
@@ -110,11 +111,20 @@ pub async fn record(call: &CallContext, args: Record) -> Result<ToolOutput> {
             recordings.list()
         }
     };
-    let line = |info: &RecordingInfo| {
+    Ok(ToolOutput::new(text(&recordings), &RecordOutput { recordings }))
+}
+
+/// Formats one line for each recording.
+pub(super) fn text(recordings: &[RecordingInfo]) -> String {
+    let mut text = String::new();
+    for info in recordings {
         let state = serde_json::to_value(info.state).unwrap_or_default();
         let state = state.as_str().unwrap_or_default().to_owned();
-        format!("{} {} {state}, {} bytes: {}", info.id, info.pane, info.bytes, info.files.join(" "))
-    };
-    let text = recordings.iter().map(line).collect::<Vec<_>>().join("\n");
-    Ok(ToolOutput::new(text, &RecordOutput { recordings }))
+        let files = info.files.join(" ");
+        push_row(&mut text, &format!("{} {} {state}, {} bytes: {files}", info.id, info.pane, info.bytes));
+    }
+    if recordings.is_empty() {
+        text.push_str("no recordings");
+    }
+    text
 }

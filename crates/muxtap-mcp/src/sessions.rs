@@ -13,6 +13,7 @@ use super::{
     CallContext, ElicitationOutcome,
     args::one_or_many,
     output::ToolOutput,
+    quoted::{push_quoted, push_row},
     tools::{Effect, tool},
     truncate::{MAX_CHARS, MOST_CHARS},
 };
@@ -150,9 +151,13 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
     let name = match args.action {
         AgentSessionAction::List => {
             output.sessions = sessions.list(&call.engine, args.provider.as_deref())?;
-            let lines =
-                output.sessions.iter().map(|info| format!("{} {:?} in {}\n", info.session, info.status, info.cwd));
-            let text = if output.sessions.is_empty() { "no agent sessions".to_owned() } else { lines.collect() };
+            let mut text = String::new();
+            for info in &output.sessions {
+                push_row(&mut text, &format!("{} {:?} in {}", info.session, info.status, info.cwd));
+            }
+            if output.sessions.is_empty() {
+                text.push_str("no agent sessions");
+            }
             return Ok(ToolOutput::new(text, &output));
         }
         AgentSessionAction::Create => {
@@ -436,28 +441,49 @@ fn finish(
     mut output: AgentSessionOutput,
 ) -> Result<ToolOutput> {
     output.questions = sessions.questions(&call.engine, &name)?;
-    let mut text = name.clone();
-    if let Some(outcome) = &output.outcome {
-        let _ = write!(text, ": {outcome}");
-    }
-    if let Some(error) = &output.error {
-        let _ = write!(text, " ({error})");
-    }
-    for question in &output.questions {
-        let detail = question.detail.as_deref().unwrap_or_default().replace('\n', "\n    ");
-        let _ = write!(text, "\nquestion {}: {}\n    {detail}", question.id, question.title);
-        for option in &question.options {
-            let _ = write!(text, "\n  option {}: {}", option.id, option.name);
-        }
-    }
-    if let Some(said) = &output.text {
-        let _ = write!(text, "\n{said}");
-    }
-    if let Some(cursor) = output.cursor.as_ref().filter(|_| output.more) {
-        let _ = write!(text, "\n[more: since {cursor}]");
-    }
+    let text = shown(&name, &output);
     output.session = Some(name);
     Ok(ToolOutput::new(text, &output))
+}
+
+/// Formats a result. What the agent wrote is behind marks, so no line of it looks like muxtap's.
+fn shown(name: &str, output: &AgentSessionOutput) -> String {
+    let outcome = output.outcome.as_ref().map(|outcome| format!(": {outcome}")).unwrap_or_default();
+    let error = output.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
+    let mut text = String::new();
+    push_row(&mut text, &format!("{name}{outcome}{error}"));
+    for question in &output.questions {
+        push_row(&mut text, &format!("question {}: {}", question.id, question.title));
+        push_quoted(&mut text, &plain::message(question.detail.as_deref().unwrap_or_default()));
+        for option in &question.options {
+            // Quoted, so that an id with spaces has an end.
+            push_row(&mut text, &format!("  option {:?} ({}): {}", option.id, option.kind.as_str(), option.name));
+        }
+    }
+    push_quoted(&mut text, &plain::message(output.text.as_deref().unwrap_or_default()));
+    if let Some(cursor) = &output.cursor {
+        let more = if output.more { "; more is available: read with since: this cursor" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "[cursor {cursor}{more}]");
+    }
+    text
+}
+
+/// Formats a result in which an agent wrote this text everywhere.
+#[cfg(test)]
+pub(super) fn shown_for_test(text: &str) -> String {
+    let option = muxtap_api::PermissionOption { id: text.into(), name: text.into(), kind: "allow_always".into() };
+    let mut question = AgentQuestion::new("q1".into(), text.into(), vec![option], 0);
+    question.detail = Some(text.into());
+    let output = AgentSessionOutput {
+        outcome: Some("pending".into()),
+        error: Some(text.into()),
+        text: Some(text.into()),
+        cursor: Some("own".into()),
+        questions: vec![question],
+        ..AgentSessionOutput::default()
+    };
+    shown("session:a:b", &output)
 }
 
 #[cfg(test)]
@@ -466,6 +492,12 @@ mod tests {
 
     fn message(text: String) -> AgentEvent {
         AgentEvent::Message { text }
+    }
+
+    #[test]
+    fn a_text_shows_each_options_kind_and_the_cursor() {
+        let text = shown_for_test("Run");
+        assert!(text.contains("\n  option \"Run\" (allow_always): Run\n  | Run\n[cursor own]"), "{text}");
     }
 
     #[test]

@@ -13,13 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    CallContext,
-    args::one_or_many,
-    output::ToolOutput,
-    tools::hex_shown,
-    truncate::{PAGE_CHARS, truncate_start},
-};
+use super::{CallContext, args::one_or_many, output::ToolOutput, tools::hex_shown, truncate::PAGE_CHARS};
 
 use muxtap_api::{DoneAnswer, Error, InputRequest, Result, Tier};
 
@@ -260,8 +254,17 @@ async fn send(call: &CallContext, args: &Snapshot, name: &str) -> Result<ToolOut
 
 fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {
     let answer = serde_json::to_value(answer?).map_err(|error| Error::internal(error.to_string()))?;
-    let shown = truncate_start(&answer.to_string(), Some(PAGE_CHARS), "too long to be shown");
-    Ok(ToolOutput::new(shown.text, &SnapshotOutput { answer }))
+    let json = answer.to_string();
+    let text = shown(&plain::json(&json));
+    Ok(ToolOutput::new(text, &SnapshotOutput { answer }))
+}
+
+/// Returns the begin of a JSON text, and how to get the rest.
+fn shown(json: &str) -> String {
+    let Some((at, _)) = json.char_indices().nth(PAGE_CHARS) else { return json.to_owned() };
+    let begin = json.get(..at).unwrap_or_default();
+    let cut = json.chars().count() - PAGE_CHARS;
+    format!("{begin}\n[… {cut} characters after this; diff shows only changes, and structured content is whole]")
 }
 
 /// Removes the panes' output: a model reads a pane's text with other tools.
@@ -275,5 +278,18 @@ fn drop_history(file: &mut Value) {
             fields.values_mut().for_each(drop_history);
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_answer_keeps_its_begin_and_says_how_to_get_the_rest() {
+        assert_eq!(shown("{}"), "{}");
+        let long = format!("{{{}}}", "ä".repeat(2 * PAGE_CHARS));
+        let text = shown(&long);
+        assert!(text.starts_with("{ää") && text.contains("\n[… 16002 characters after this; "), "{text}");
     }
 }

@@ -73,9 +73,9 @@ const HINTS: &[(&str, &str, &str)] = &[
 const SECONDS: [&str; 4] = ["_s", "_sec", "_secs", "_seconds"];
 /// The endings of arguments in milliseconds.
 const MILLISECONDS: [&str; 4] = ["_ms", "_millis", "_msec", "_milliseconds"];
-/// What else the time of a wait is called.
+/// Other names for the timeout of a wait.
 const TIMES: [&str; 6] = ["timeout", "wait", "max_wait", "wait_time", "duration", "deadline"];
-/// Seconds, without any other name.
+/// Arguments that are named only by their unit, seconds.
 const ALONE: [&str; 3] = ["seconds", "secs", "timeout_in_seconds"];
 /// A time without a unit up to this is in seconds: so few milliseconds are no time to wait.
 const SURELY_SECONDS: f64 = 600.0;

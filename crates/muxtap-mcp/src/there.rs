@@ -56,7 +56,7 @@ pub(super) async fn call(
     if let Some(record) = &mut record {
         record.finish(answered.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
     }
-    let Some(answer) = answered? else {
+    let Some(answer) = answered.map_err(|error| error_on_host(error, host))? else {
         if let Some(server) = asked.server() {
             *server = named;
         }
@@ -64,12 +64,44 @@ pub(super) async fn call(
     };
     let unreadable = |error: serde_json::Error| Error::internal(format!("host {host}: {error}"));
     let ToolCallAnswer { text, mut answer, .. } = serde_json::from_value(answer).map_err(unreadable)?;
-    if let Some(Value::String(id)) = answer.get_mut("id")
-        && !id.starts_with(['%', '@', '$'])
-    {
-        *id = format!("{host}/{id}");
-    }
+    let text = match name_pending(&mut answer, host) {
+        Some((id, named)) => text_with_id(&text, &id, &named),
+        None => text,
+    };
     Ok(Some(ToolOutput { text, answer, is_error: false }))
+}
+
+/// Prefixes the id of a wait or a run with its host. Returns the id and the prefixed one.
+fn name_pending(answer: &mut Value, host: &str) -> Option<(String, String)> {
+    let Some(Value::String(id)) = answer.get_mut("id") else { return None };
+    if id.starts_with(['%', '@', '$']) {
+        return None;
+    }
+    let named = format!("{host}/{id}");
+    Some((std::mem::replace(id, named.clone()), named))
+}
+
+/// Replaces the id in the line that says how to continue, the first or the last one: lines between
+/// them are a pane's.
+fn text_with_id(text: &str, id: &str, named: &str) -> String {
+    let (asks, meant) = (format!("id: {id:?}"), format!("id: {named:?}"));
+    let (first, rest) = text.split_once('\n').map_or((text, None), |(first, rest)| (first, Some(rest)));
+    let first = first.replace(&asks, &meant);
+    let Some(rest) = rest else { return first };
+    match rest.rsplit_once('\n') {
+        Some((between, last)) => format!("{first}\n{between}\n{}", last.replace(&asks, &meant)),
+        None => format!("{first}\n{}", rest.replace(&asks, &meant)),
+    }
+}
+
+/// Returns an error of another host with ids as named from this host.
+fn error_on_host(mut error: Error, host: &str) -> Error {
+    if let Some(details) = &mut error.details
+        && let Some((id, named)) = name_pending(details, host)
+    {
+        error.message = error.message.replace(&format!("id: {id:?}"), &format!("id: {named:?}"));
+    }
+    error
 }
 
 /// Calls a native tool for a caller without an MCP session. `wait_id`: the id for a wait that the
@@ -102,4 +134,24 @@ pub async fn call_tool(
     };
     let output = tools::call(&call, name, arguments).await.ok_or_else(none)??;
     Ok(ToolCallAnswer { text: output.text, answer: output.answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_muxtaps_own_lines_get_the_prefixed_id() {
+        let printed = "id: \"r1\"";
+        for (text, meant) in [
+            ("pending: with id: \"r1\" to continue", "pending: with id: \"far/r1\" to continue".to_owned()),
+            ("pending: id: \"r1\"\nx", "pending: id: \"far/r1\"\nx".to_owned()),
+            (
+                &format!("one\n{printed}\n[pending: run with id: \"r1\"]"),
+                format!("one\n{printed}\n[pending: run with id: \"far/r1\"]"),
+            ),
+        ] {
+            assert_eq!(text_with_id(text, "r1", "far/r1"), meant);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::{
     CallContext, args, capability,
     output::{
-        CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
+        self, CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
         matching_lines, name_ids_of_items,
     },
     schema, snapshot, there,
@@ -69,7 +69,22 @@ pub fn of(sets: &[ToolSet]) -> Vec<Tool> {
         let fresh: Vec<Tool> = more.filter(|tool| tools.iter().all(|known| known.name != tool.name)).cloned().collect();
         tools.extend(fresh);
     }
+    describe_server(&mut tools);
     tools
+}
+
+/// Adds `server` to the schema of one tool that takes it, if none has it: usually that of `list`.
+fn describe_server(tools: &mut [Tool]) {
+    let field = |tool: &Tool| tool.input_schema.get("properties").and_then(|fields| fields.get("server")).cloned();
+    if tools.iter().any(|tool| field(tool).is_some()) {
+        return;
+    }
+    let takes_it = |tool: &&mut Tool| ["record", super::sessions::NAME].contains(&&*tool.name);
+    let (Some(tool), Some(server)) = (tools.iter_mut().find(takes_it), TOOLS.first().and_then(field)) else { return };
+    let schema = Arc::make_mut(&mut tool.input_schema);
+    if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.insert("server".into(), server);
+    }
 }
 
 /// The native tools.
@@ -153,11 +168,15 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
 async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
     // Boxed: the futures of all tools are large together.
     let Some(host) = asked.place(call)? else { return Box::pin(asked.perform(call)).await };
-    let output = match Box::pin(there::call(call, &host, name, &mut asked)).await? {
-        Some(output) => output,
-        None => Box::pin(asked.perform(call)).await.map_err(|error| call.engine.explained_of(&host, error))?,
+    let called = match Box::pin(there::call(call, &host, name, &mut asked)).await {
+        Ok(Some(output)) => Ok(output),
+        Ok(None) => Box::pin(asked.perform(call)).await.map_err(|error| call.engine.explained_of(&host, error)),
+        Err(error) => Err(error),
     };
-    Ok(output.on_host(&host))
+    match called {
+        Ok(output) => Ok(output.on_host(&host)),
+        Err(error) => Err(output::error_on_host(error, &host)),
+    }
 }
 
 /// Calls the tool `list`.
@@ -285,7 +304,7 @@ pub(super) async fn capture(call: &CallContext, args: args::Capture) -> Result<T
     };
     let verified = match &output.verified {
         Some(verified) if verified.same => "; tmux has the same",
-        Some(_) => "; tmux has other text (`verified`)",
+        Some(_) => "; tmux's own capture differs",
         None => "",
     };
     Ok(ToolOutput::new(format!("{}\n[cursor {}{verified}]", output.text, output.cursor), &output))
@@ -420,7 +439,8 @@ pub(super) async fn send(call: &CallContext, args: args::Send) -> Result<ToolOut
     if let Some((question, answer)) = answers {
         let answered = server.answer(&target, &question, &answer).await?;
         let seen = if answered.taken { "the question is gone" } else { "the question is still shown" };
-        let text = format!("answered {:?} in {}; {seen}", answered.label, answered.pane);
+        let label = plain::name(&answered.label);
+        let text = format!("answered {label:?} in {}; {seen} [cursor {}]", answered.pane, answered.cursor);
         let output = SendOutput {
             pane: answered.pane.to_string(),
             cursor: answered.cursor.to_string(),
@@ -537,7 +557,7 @@ pub(super) async fn create(call: &CallContext, args: args::Create) -> Result<Too
     };
     let made_text = if args.or_existing { "created, or found without running the command," } else { "created" };
     let place = format!("{} in window {} of session {}", made.pane, made.window, made.session_name);
-    Ok(ToolOutput::new(format!("{made_text} {place}"), &made))
+    Ok(ToolOutput::new(format!("{made_text} {}", plain::name(&place)), &made))
 }
 
 /// Returns the end of a consent question about input: the text that bytes in hexadecimal type.
@@ -576,7 +596,7 @@ pub(super) async fn kill(call: &CallContext, args: args::Kill) -> Result<ToolOut
         args::TargetKind::Window => server.kill_window(&target).await?,
         args::TargetKind::Session => server.kill_session(&target).await?,
     }
-    Ok(ToolOutput::new(format!("ended {}", args.target), &DoneAnswer { ok: true }))
+    Ok(ToolOutput::new(format!("ended {}", plain::name(&args.target)), &DoneAnswer { ok: true }))
 }
 
 /// Calls the tool `change`.
@@ -633,7 +653,7 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
         args::TargetKind::Window => server.patch_window(&target, &patch).await?,
         args::TargetKind::Session => server.patch_session(&target, &patch).await?,
     }
-    Ok(ToolOutput::new(format!("changed {}", args.target), &DoneAnswer { ok: true }))
+    Ok(ToolOutput::new(format!("changed {}", plain::name(&args.target)), &DoneAnswer { ok: true }))
 }
 
 /// Calls the tool `search`.
@@ -724,8 +744,8 @@ fn limit(max_chars: Option<usize>) -> usize {
     max_chars.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS)
 }
 
-/// Creates a result from its text, with `answer` as its JSON.
 impl ToolOutput {
+    /// Creates a result from its text, with `answer` as its JSON.
     pub(super) fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self {
             text: text.into(),
@@ -806,6 +826,21 @@ mod tests {
             let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
             assert!(output.is_some_and(|output| output["type"] == "object"), "{}", tool.name);
             assert!(tool.annotations.is_some() && tool.description.is_some());
+        }
+    }
+
+    #[test]
+    fn each_selection_of_sets_describes_the_server_once() {
+        for (sets, described) in [
+            (&[ToolSet::Native, ToolSet::Record][..], 1),
+            (&[ToolSet::Record], 1),
+            (&[ToolSet::Sessions, ToolSet::Record], 1),
+            (&[ToolSet::Snapshot, ToolSet::Sessions], 1),
+            (&[ToolSet::Devices], 0),
+        ] {
+            let has =
+                |tool: &&Tool| tool.input_schema.get("properties").is_some_and(|fields| fields.get("server").is_some());
+            assert_eq!(of(sets).iter().filter(has).count(), described, "{sets:?}");
         }
     }
 

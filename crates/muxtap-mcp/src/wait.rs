@@ -8,10 +8,11 @@ use std::{
 use muxtap_api::{
     CommandInfo, Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
 };
+use muxtap_base::plain;
 use rmcp::model::ProgressNotificationParam;
 use serde_json::{Value, json};
 
-use super::{CallContext, args, output::ToolOutput};
+use super::{CallContext, args, output::ToolOutput, quoted::push_quoted};
 
 /// The interval of notifications to a client that requested progress; clients restart their timeout
 /// at each.
@@ -93,7 +94,7 @@ async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Durati
 }
 
 /// Formats a result: how the wait ended, where, with which status, and each condition.
-fn text(answer: &WaitAnswer) -> String {
+pub(super) fn text(answer: &WaitAnswer) -> String {
     let took = format!("after {:.0} ms", answer.duration_ms);
     let place = answer.pane.map(|pane| format!(" in {pane}")).unwrap_or_default();
     let mut text = match answer.outcome {
@@ -122,14 +123,18 @@ fn text(answer: &WaitAnswer) -> String {
     for one in &answer.predicates {
         let kind = serde_json::to_value(one.kind).ok();
         let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let what = one.pattern.as_ref().map_or_else(|| kind.to_owned(), |pattern| format!("{kind} /{pattern}/"));
+        let what = one
+            .pattern
+            .as_ref()
+            .map_or_else(|| kind.to_owned(), |pattern| format!("{kind} /{}/", plain::name(pattern)));
         let stands = one.stands_before.as_ref().filter(|_| answer.outcome == WaitOutcome::Timeout);
         let _ = match (one.latched, &one.line, stands) {
             // A `fail` pattern that did not match is not reported.
             (false, _, _) if one.kind == PredicateKind::Fail => Ok(()),
             (true, ..) if one.command.is_some() => {
                 let command = one.command.as_deref();
-                writeln!(text, "{} {}", one.pane, command.map(CommandInfo::summary).unwrap_or_default())
+                let summary = command.map(CommandInfo::summary).unwrap_or_default();
+                writeln!(text, "{} {}", one.pane, plain::name(&summary))
             }
             (false, ..) if one.how.as_deref() == Some("unmarked") => {
                 writeln!(
@@ -138,7 +143,7 @@ fn text(answer: &WaitAnswer) -> String {
                     one.pane
                 )
             }
-            (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
+            (true, Some(line), _) => writeln!(text, "{} {what}: {}", one.pane, plain::name(line)),
             (true, None, _) => match (one.exit_status, one.exit_signal) {
                 (Some(status), _) => writeln!(text, "{} {what}: yes, exit status {status}", one.pane),
                 (None, Some(signal)) => writeln!(text, "{} {what}: yes, by signal {signal}", one.pane),
@@ -146,14 +151,16 @@ fn text(answer: &WaitAnswer) -> String {
             },
             (false, _, Some(StandsBefore { line, since, .. })) => writeln!(
                 text,
-                "{} {what}: not yet, but it was there before the wait (since: {since} counts it): {line}",
-                one.pane
+                "{} {what}: not yet, but it was there before the wait (since: {since} counts it): {}",
+                one.pane,
+                plain::name(line)
             ),
             (false, _, None) => writeln!(text, "{} {what}: not yet", one.pane),
         };
     }
     if let Some(screen) = &answer.screen {
-        let _ = writeln!(text, "the screen ends:\n{screen}");
+        text.push_str("the screen ends:\n");
+        push_quoted(&mut text, &plain::text(screen));
     }
     if let Some(cursor) = &answer.cursor {
         let _ = writeln!(text, "[cursor {cursor}]");

@@ -3,8 +3,9 @@
 use muxtap_api::words::{for_models, for_programs, steps};
 
 /// The sources whose messages reach a tool's caller.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     include_str!("../../muxtap-api/src/commands.rs"),
+    include_str!("../../muxtap-devices/src/relay/mod.rs"),
     include_str!("../../muxtap-approvals/src/approvals.rs"),
     include_str!("../../muxtap-engine/src/agents/answer.rs"),
     include_str!("../../muxtap-engine/src/audit_scope.rs"),

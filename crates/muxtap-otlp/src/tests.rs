@@ -4,6 +4,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
+    process::Command,
     sync::mpsc,
 };
 
@@ -108,6 +109,7 @@ fn a_span_continues_the_callers_trace_and_has_only_its_own_fields() {
     });
     assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
     assert!(head.contains("content-type: application/x-protobuf\r\n"), "{head}");
+    assert!(!head.contains("authorization") && !head.contains("x-secret"), "{head}");
     let [wait, request] = spans.as_slice() else { panic!("{spans:?}") };
     assert_eq!((request.name.as_str(), wait.name.as_str()), ("GET /v1/panes", "wait"));
     assert_eq!((hex(&request.trace_id), hex(&request.parent_span_id)), (TRACE.to_owned(), PARENT.to_owned()));
@@ -119,6 +121,51 @@ fn a_span_continues_the_callers_trace_and_has_only_its_own_fields() {
     assert_eq!(known, [("http.response.status_code".to_owned(), "200".to_owned())]);
     let known = attributes(wait).into_iter().filter(|attribute| *attribute != level("INFO")).collect::<Vec<_>>();
     assert_eq!(known, [("muxtap.outcome".to_owned(), "matched".to_owned())]);
+}
+
+/// The test above passes in a process with these variables, too.
+#[test]
+fn opentelemetrys_variables_change_nothing() {
+    let own = std::env::current_exe().unwrap();
+    let test = "tests::a_span_continues_the_callers_trace_and_has_only_its_own_fields";
+    let ran = Command::new(own)
+        .args(["--exact", test])
+        .envs([
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret"),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-secret=1"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1"),
+            ("OTEL_TRACES_SAMPLER", "always_off"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "1"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "1"),
+            ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "0"),
+            ("OTEL_SERVICE_NAME", "other"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other"),
+            ("HTTP_PROXY", "http://127.0.0.1:1"),
+        ])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && printed.contains("1 passed"), "{printed}");
+}
+
+#[test]
+fn the_first_failure_and_the_first_success_after_it_are_logged() {
+    let (health, endpoint) = (Health::default(), Endpoint::parse("http://127.0.0.1:4318").unwrap());
+    let failed = || Err(opentelemetry_sdk::error::OTelSdkError::InternalFailure("no route".into()));
+    let lost = "spans are lost until http://127.0.0.1:4318/v1/traces takes them: ";
+    for (result, says) in [
+        (Ok(()), None),
+        (failed(), Some(lost)),
+        (failed(), None),
+        (Ok(()), Some("http://127.0.0.1:4318/v1/traces takes spans again")),
+        (Ok(()), None),
+        (failed(), Some(lost)),
+    ] {
+        let said = health.note(&endpoint, &result);
+        assert_eq!(said.is_some(), says.is_some(), "{result:?}: {said:?}");
+        assert!(said.unwrap_or_default().starts_with(says.unwrap_or_default()), "{result:?}");
+    }
 }
 
 #[test]
@@ -135,23 +182,41 @@ fn a_malformed_traceparent_begins_a_trace_of_its_own() {
 
 #[test]
 fn a_collector_that_is_gone_or_hangs_delays_no_span_and_no_end() {
-    // It accepts no connection: the kernel does, and nothing responds.
+    let spans = |number: usize| {
+        for _ in 0..number {
+            drop(tracing::info_span!(target: spans::TARGET, "request"));
+        }
+    };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let hangs = format!("http://{}", listener.local_addr().unwrap());
+    let ((asked, is_asked), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
+    // It reads a request, and responds only when the test says so.
+    let collector = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        request(&mut stream);
+        asked.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    let (layer, exporter) = start(&Endpoint::parse(&hangs).unwrap()).unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        spans(BATCH);
+        is_asked.recv().unwrap();
+        // While the request hangs: more than the queue holds.
+        spans(5 * QUEUE);
+    });
+    drop(exporter);
+    // All of this happened before the collector's response: it still waits for this.
+    assert!(!collector.is_finished());
+    release.send(()).unwrap();
+    collector.join().unwrap();
+
     let gone = {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", closed.local_addr().unwrap())
     };
-    for url in [hangs, gone] {
-        let (layer, exporter) = start(&Endpoint::parse(&url).unwrap()).unwrap();
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-            // More than the queue holds.
-            for _ in 0..10_000 {
-                drop(tracing::info_span!(target: spans::TARGET, "request"));
-            }
-        });
-        drop(exporter);
-    }
+    let (layer, exporter) = start(&Endpoint::parse(&gone).unwrap()).unwrap();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || spans(5 * QUEUE));
+    drop(exporter);
 }
 
 #[test]
@@ -173,11 +238,15 @@ fn only_a_collector_of_this_machine_is_accepted() {
         "http://10.0.0.1:4318",
         "http://127.0.0.1.example.com",
         "http://me:secret@127.0.0.1:4318",
+        "http://:secret@127.0.0.1:4318",
+        "http://secret@127.0.0.1:4318",
+        "http://me:secret@[::1",
+        "me:secret@127.0.0.1:4318",
         "http://127.0.0.1:4318/?to=elsewhere",
         "file:///etc/passwd",
         "http://localhost.example.com:4318",
     ] {
         let refused = parsed(url).unwrap_err();
-        assert!(refused.contains(EXPECTED), "{url}: {refused}");
+        assert!(refused.contains(EXPECTED) && !refused.contains("secret"), "{url}: {refused}");
     }
 }
