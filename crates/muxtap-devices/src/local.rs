@@ -224,7 +224,7 @@ fn lock_within(path: &Path, limit: Duration, since: impl Fn() -> Option<SystemTi
     let unable = |error: &dyn std::fmt::Display| {
         Error::new(ErrorCode::Conflict, format!("cannot lock {}: {error}", path.display()))
     };
-    let file = files::open_private(&path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed);
+    let file = files::open_private(path, OFlags::RDWR | OFlags::CREATE, OpenToOthers::Closed);
     let file = file.map_err(|error| unable(&error))?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
         return Ok(taken(file));

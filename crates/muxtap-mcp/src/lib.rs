@@ -332,7 +332,7 @@ const OUTCOMES: [&str; 12] = [
 ];
 
 /// Returns a call's outcome for its span: of a wait or a run, how it ended.
-fn outcome(called: &Option<Result<CallToolResult>>) -> &'static str {
+fn outcome(called: Option<&Result<CallToolResult>>) -> &'static str {
     match called {
         Some(Ok(result)) if result.is_error == Some(true) => "error",
         Some(Ok(result)) => {
@@ -431,7 +431,7 @@ impl ServerHandler for Mcp {
             }
         };
         let span = self.span(&request.name, &context);
-        let called = spans::within(span, called, outcome).await;
+        let called = spans::within(span, called, |called| outcome(called.as_ref())).await;
         let Some(called) = called else {
             let names: Vec<_> = tools::of(&self.client.tools).into_iter().map(|tool| tool.name).collect();
             let message = format!("unknown tool {:?}; expected one of {}", request.name, names.join(", "));

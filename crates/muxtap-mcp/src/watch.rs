@@ -279,7 +279,9 @@ mod tests {
 
     fn shown(events: Vec<Value>) -> String {
         let mut output = WatchOutput { resume: "1@x".into(), ..WatchOutput::default() };
-        events.into_iter().for_each(|event| output.add(event));
+        for event in events {
+            output.add(event);
+        }
         output.bound();
         text(&output)
     }

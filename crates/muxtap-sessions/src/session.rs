@@ -271,8 +271,9 @@ impl Session {
                 Action::Send { prompt, request, text } => {
                     state.asked.insert(request, Asked::Prompt);
                     let mut params = json!({ "sessionId": id, "prompt": [{ "type": "text", "text": text }] });
-                    if let Some(parent) = state.spans.get(&prompt).and_then(spans::traceparent) {
-                        params["_meta"] = json!({ "traceparent": parent });
+                    let parent = state.spans.get(&prompt).and_then(spans::traceparent);
+                    if let (Some(parent), Some(params)) = (parent, params.as_object_mut()) {
+                        params.insert("_meta".into(), json!({ "traceparent": parent }));
                     }
                     self.send(&mut state, acp::request(request, "session/prompt", &params));
                     state.event(AgentEvent::Started { prompt });
