@@ -42,11 +42,10 @@ static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::ne
 
 /// What sends the process's spans elsewhere; dropping it sends the last ones. Must be dropped outside
 /// of a runtime.
-#[cfg(feature = "otlp")]
-pub(crate) type Traces = Option<muxtap_otlp::Exporter>;
-/// This program sends no spans.
-#[cfg(not(feature = "otlp"))]
-pub(crate) type Traces = ();
+pub(crate) struct Traces {
+    #[cfg(feature = "otlp")]
+    _exporter: Option<muxtap_otlp::Exporter>,
+}
 
 /// Sends the log to stderr, without spans, and spans to the collector with this URL.
 pub(crate) fn to_stderr(level: &str, format: LogFormat, collector: Option<&str>) -> Result<Traces> {
@@ -84,17 +83,17 @@ fn layers(level: &str, format: LogFormat, collector: Option<&str>) -> Result<(Ve
 /// Starts to send spans to the collector with this URL.
 #[cfg(feature = "otlp")]
 fn exporter(collector: Option<&str>) -> Result<(Option<BoxedLayer>, Traces)> {
-    let Some(collector) = collector else { return Ok((None, None)) };
+    let Some(collector) = collector else { return Ok((None, Traces { _exporter: None })) };
     let started = muxtap_otlp::Endpoint::parse(collector).and_then(|endpoint| muxtap_otlp::start(&endpoint));
     let (layer, exporter) = started.map_err(|why| Error::invalid(format!("otlp: {why}")))?;
-    Ok((Some(layer.boxed()), Some(exporter)))
+    Ok((Some(layer.boxed()), Traces { _exporter: Some(exporter) }))
 }
 
 /// Sends nothing: the setting cannot have a value in this program.
 #[cfg(not(feature = "otlp"))]
 #[expect(clippy::unnecessary_wraps, reason = "as in a program that sends spans")]
 fn exporter(_: Option<&str>) -> Result<(Option<BoxedLayer>, Traces)> {
-    Ok((None, ()))
+    Ok((None, Traces {}))
 }
 
 /// Returns whether this process's stderr is that file.

@@ -3,6 +3,7 @@
 mod activation;
 mod endpoints;
 pub(crate) mod log;
+mod serving;
 pub mod start;
 pub mod upgrade;
 
@@ -21,17 +22,17 @@ use muxtap_record::Recordings;
 use muxtap_rooms::Rooms;
 use muxtap_snapshot::Store;
 use muxtap_tmux::{ClientName, PeerChoice, Program, Transport};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub use self::upgrade::Begin;
 use self::{
     endpoints::TcpEndpoint,
+    serving::Serving,
     start::{Claim, ClaimGuard},
-    upgrade::{Doors, Handover, Left, Predecessor},
+    upgrade::Doors,
 };
 use crate::{
-    api::{Error, ErrorCode, Result, UpgradeAnswer},
+    api::{Error, ErrorCode, Result},
     config::{
         HostSettings, Settings,
         paths::{self, Paths},
@@ -119,7 +120,7 @@ impl Daemon<'_> {
     ) -> Result<()> {
         let engine = Engine::new(options(self.settings, self.paths, None)?);
         let doors = OpenDoors::new(claim, ports).map_err(|error| self.cannot_serve(&error))?;
-        self.run(engine, doors, writers).await
+        Serving::run(self, engine, doors, writers).await
     }
 
     /// Takes over from the daemon at the other end of a socket. Error: that one continues, with the
@@ -139,7 +140,7 @@ impl Daemon<'_> {
             }
         };
         let engine = successor.take_over(options, || doors.guard.reclaim(&doors.doors.local)).await?;
-        self.run(engine, doors, writers).await
+        Serving::run(self, engine, doors, writers).await
     }
 
     fn prepare_doors(&self, received: upgrade::Received) -> Result<(Options, OpenDoors)> {
@@ -281,183 +282,6 @@ fn options(settings: &Settings, paths: &Paths, handed: Option<std::fs::File>) ->
         shell_integration: settings.shell_integration,
         shell_folder: Some(paths.shell_dir()),
     })
-}
-
-/// Listens for the signals that end the daemon.
-fn signals() -> Result<[Signal; 3]> {
-    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-    let [Ok(terminate), Ok(interrupt), Ok(hangup)] = signals else {
-        return Err(Error::internal("cannot listen for signals"));
-    };
-    Ok([terminate, interrupt, hangup])
-}
-
-impl Daemon<'_> {
-    async fn run(&self, engine: Engine, open_doors: OpenDoors, writers: tokio::runtime::Handle) -> Result<()> {
-        let Self { settings, paths, program, background } = *self;
-        let OpenDoors { guard, mut doors, local, ports } = open_doors;
-        let rooms = Arc::new(rooms(settings, paths));
-        let pages = pages(settings, paths, &engine);
-        let mut wanted_ports = pages.open_requests();
-        let about = http::DaemonInfo {
-            socket: paths.socket.display().to_string(),
-            http: ports.iter().map(|port| port.url.clone()).collect(),
-            log: log::is_stderr(&paths.log).then(|| paths.log.display().to_string()),
-            problem: Some(log::problem),
-            config: settings.answer(),
-            files: settings.files().to_vec(),
-            rooms: rooms.clone(),
-            agents: surroundings(settings),
-            page: pages.clone(),
-        };
-        let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
-        let router = http::daemon_router(app.clone());
-        let [mut terminate, mut interrupt, mut hangup] = signals()?;
-        let stop = CancellationToken::new();
-        let mut served = tokio::task::JoinSet::new();
-        let open = net::OpenConnections::default();
-        // A daemon that was started on purpose, or that must be reachable on a port, stays.
-        let idle_end = settings.idle_end.filter(|_| background && ports.iter().all(|port| port.is_page));
-        let serve_port = |served: &mut tokio::task::JoinSet<()>, mut port: Port| {
-            tracing::info!("listening on {}", port.url);
-            port.guard.sessions = Some(rooms.devices.sessions.clone());
-            port.guard.pages = Some(pages.sessions.clone());
-            served.spawn(net::serve(
-                port.listener,
-                http::with_guard(router.clone(), port.guard),
-                net::Limits::TCP,
-                writers.clone(),
-                open.clone(),
-                stop.clone(),
-            ));
-        };
-        ports.into_iter().for_each(|port| serve_port(&mut served, port));
-        let (local, router) = (net::Listener::Unix(local), router.clone());
-        served.spawn(net::serve(local, router, net::Limits::LOCAL, writers.clone(), open.clone(), stop.clone()));
-        tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
-        if background {
-            start::report_ready(log::problem().as_deref());
-        } else {
-            activation::ready().await;
-        }
-        let is_idle = || engine.is_idle() && rooms.sessions.is_idle();
-        let mut watchdog = std::pin::pin!(activation::keep_watchdog());
-        let mut idle = std::pin::pin!(idle(is_idle, &open, idle_end));
-        let predecessor = Predecessor { engine: &engine, app: &app, rooms: &rooms, open: &open, program, background };
-        let Some(mut replacements) = app.replacing().take_asked() else {
-            return Err(Error::internal("the daemon is served twice"));
-        };
-        let left = loop {
-            tokio::select! {
-                () = app.stop_asked() => break None,
-                _ = terminate.recv() => break None,
-                _ = interrupt.recv() => break None,
-                _ = hangup.recv(), if !background => break None,
-                () = &mut idle => {
-                    tracing::info!("exiting: idle");
-                    break None;
-                }
-                // A page needs a port if none was configured.
-                Some(answer) = wanted_ports.recv() => {
-                    let opened = endpoints::bind_loopback(settings).and_then(|endpoint| {
-                        let port = doors.open(true, endpoint).map_err(|error| self.cannot_serve(&error))?;
-                        let url = port.url.clone();
-                        serve_port(&mut served, port);
-                        Ok(url)
-                    });
-                    let _ = answer.send(opened);
-                }
-                Some(http::Replacement { by, force, caller, answer }) = replacements.recv() => {
-                    // From here on only the outcome counts: a handover is never left half done.
-                    let stop = CancellationToken::new();
-                    let to = Handover { force, doors: &doors, guard: &guard, stop: &stop };
-                    let mut handed_over = std::pin::pin!(predecessor.hand_over(by, to));
-                    let handed_over = loop {
-                        tokio::select! {
-                            biased;
-                            () = app.stop_asked(), if !stop.is_cancelled() => stop.cancel(),
-                            _ = terminate.recv() => stop.cancel(),
-                            _ = interrupt.recv() => stop.cancel(),
-                            _ = hangup.recv(), if !background => stop.cancel(),
-                            handed_over = &mut handed_over => break handed_over,
-                            () = &mut watchdog, if !background => {}
-                        }
-                    };
-                    match handed_over {
-                        Ok(left) => {
-                            // Before the caller knows, and before this engine leaves its log.
-                            caller.record_about("upgrade", &left.by, "ok");
-                            if stop.is_cancelled() {
-                                left.process.terminate();
-                            }
-                            break Some((left, answer));
-                        }
-                        Err(error) => drop(answer.send(Err(error))),
-                    }
-                    if stop.is_cancelled() {
-                        break None;
-                    }
-                }
-                () = &mut watchdog, if !background => {}
-            }
-        };
-        // Further requests to replace the daemon fail now: their callers must not wait for it.
-        drop(replacements);
-        if let Some((left, answer)) = left {
-            let Left { engine, requests, pid, .. } = left;
-            app.replacing().note_places();
-            requests.pass_on();
-            // Both before this engine ends: its requests are those of the next daemon from now on.
-            open.leave_listeners();
-            guard.leave();
-            drop(doors);
-            // The caller may have gone.
-            let _ = answer.send(Ok(UpgradeAnswer { pid }));
-            let relayed = async {
-                if tokio::time::timeout(STOP_LIMIT, engine.leave()).await.is_err() {
-                    tracing::warn!("timeout while leaving tmux to process {pid}");
-                }
-                rooms.sessions.stop().await;
-                pages.end().await;
-                stop.cancel();
-                let served = async { while served.join_next().await.is_some() {} };
-                tokio::join!(app.streams().ended(), served);
-            };
-            tokio::select! {
-                () = relayed => {}
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv(), if !background => {}
-            }
-            return Ok(());
-        }
-        if !background {
-            activation::stopping().await;
-        }
-        tracing::info!("stopping");
-        rooms.sessions.stop().await;
-        pages.end().await;
-        // Open waits and streams end with the engine; then their connections do.
-        if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
-            tracing::warn!("timeout while detaching from tmux");
-        }
-        stop.cancel();
-        let served = async { while served.join_next().await.is_some() {} };
-        tokio::join!(app.streams().ended(), served);
-        drop(guard);
-        Ok(())
-    }
-}
-
-/// Resolves when nothing is followed and no connection was open for this long. `None`: never.
-async fn idle(is_idle: impl Fn() -> bool, open: &net::OpenConnections, long: Option<Duration>) {
-    let Some(long) = long else { return std::future::pending().await };
-    loop {
-        open.none_for(long).await;
-        if is_idle() {
-            return;
-        }
-    }
 }
 
 /// Returns the folder of this user's named tmux sockets, for callers whose environment is not

@@ -47,7 +47,6 @@ mod waits;
 use std::{convert::Infallible, sync::Arc};
 
 use axum::{
-    Router,
     extract::{DefaultBodyLimit, FromRequestParts, State},
     http::{HeaderValue, header, request::Parts},
     middleware,
@@ -63,6 +62,7 @@ use muxtap_rooms::Rooms;
 use tokio::sync::watch;
 
 #[doc(hidden)]
+pub use axum::Router;
 pub use guard::{Guard, with_guard};
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

@@ -101,7 +101,7 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
                 () = stop.cancelled() => return Ok(()),
             };
             let (read, write) = tokio::io::split(connection);
-            serve_client(&engine, (rooms, common), hello, read, write).await
+            Box::pin(serve_client(&engine, (rooms, common), hello, read, write)).await
         };
         if let Err(error) = served.await {
             tracing::debug!("the connection of an MCP client ended: {error}");

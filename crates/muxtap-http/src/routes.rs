@@ -514,7 +514,7 @@ pub async fn wait(request: ServerRequest<Body<WaitRequest>>) -> Response {
     request
         .respond(Operation::Look, |request| async move {
             let again = Again::of(&request.parts.headers)?;
-            waits::wait(&request, &again).await
+            Box::pin(waits::wait(&request, &again)).await
         })
         .await
 }

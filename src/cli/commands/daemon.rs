@@ -51,6 +51,7 @@ Environment:
   MUXTAP_CONFIG   the configuration file, as --config
   MUXTAP_LOG      the log level, as --log-level; the other flags have variables, too
                   (MUXTAP_TMUX, MUXTAP_HTTP, MUXTAP_READ_ONLY ...)")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(in crate::cli) struct Serve {
     /// Started by a command that waits for `ready`
     #[arg(long, hide = true)]

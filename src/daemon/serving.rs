@@ -1,0 +1,288 @@
+//! A daemon that serves requests, until it is stopped or another one has taken over.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use muxtap_engine::Engine;
+use muxtap_http as http;
+use muxtap_net as net;
+use muxtap_page::Pages;
+use muxtap_rooms::Rooms;
+use tokio::{
+    runtime::Handle,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Daemon, OpenDoors, Port, STOP_LIMIT, activation, endpoints, log, pages, rooms,
+    start::{self, ClaimGuard},
+    surroundings,
+    upgrade::{Doors, Handover, Left, Predecessor},
+};
+use crate::api::{Error, Result, UpgradeAnswer};
+
+/// The signals that end the daemon.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    /// Whether SIGHUP does not count: the terminal of the command that started the daemon is gone.
+    background: bool,
+}
+
+impl Signals {
+    fn listen(background: bool) -> Result<Self> {
+        let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+        let [Ok(terminate), Ok(interrupt), Ok(hangup)] = signals else {
+            return Err(Error::internal("cannot listen for signals"));
+        };
+        Ok(Self { terminate, interrupt, hangup, background })
+    }
+
+    /// Resolves at each of them.
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv(), if !self.background => {}
+        }
+    }
+}
+
+/// A daemon that has handed over, and whom that is to be told.
+type HandedOver = (Left, oneshot::Sender<Result<UpgradeAnswer>>);
+
+/// A daemon that serves requests.
+pub(super) struct Serving<'a> {
+    daemon: &'a Daemon<'a>,
+    engine: Engine,
+    rooms: Arc<Rooms>,
+    pages: Pages,
+    app: http::App,
+    router: http::Router,
+    writers: Handle,
+    /// The tasks that accept connections.
+    served: JoinSet<()>,
+    open: net::OpenConnections,
+    /// Ends those tasks and their connections.
+    stop: CancellationToken,
+}
+
+impl<'a> Serving<'a> {
+    /// Serves requests until the daemon is stopped, or another one has taken over and nothing is relayed
+    /// to it any more.
+    pub(super) async fn run(daemon: &'a Daemon<'a>, engine: Engine, doors: OpenDoors, writers: Handle) -> Result<()> {
+        let OpenDoors { guard, mut doors, local, ports } = doors;
+        let mut signals = Signals::listen(daemon.background)?;
+        // A daemon that was started on purpose, or that must be reachable on a port, stays.
+        let is_kept = !daemon.background || ports.iter().any(|port| !port.is_page);
+        let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
+        let mut serving = Self::new(daemon, engine, &ports, writers);
+        for port in ports {
+            serving.open_port(port);
+        }
+        serving.serve(net::Listener::Unix(local), serving.router.clone(), net::Limits::LOCAL);
+        tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), daemon.paths.socket.display());
+        if daemon.background {
+            start::report_ready(log::problem().as_deref());
+        } else {
+            activation::ready().await;
+        }
+        if let Some(handed_over) = serving.until_end(&mut signals, idle_end, &mut doors, &guard).await? {
+            serving.leave(handed_over, doors, guard, &mut signals).await;
+        } else {
+            serving.end().await;
+            drop(guard);
+        }
+        Ok(())
+    }
+
+    fn new(daemon: &'a Daemon<'a>, engine: Engine, ports: &[Port], writers: Handle) -> Self {
+        let Daemon { settings, paths, .. } = *daemon;
+        let rooms = Arc::new(rooms(settings, paths));
+        let pages = pages(settings, paths, &engine);
+        let about = http::DaemonInfo {
+            socket: paths.socket.display().to_string(),
+            http: ports.iter().map(|port| port.url.clone()).collect(),
+            log: log::is_stderr(&paths.log).then(|| paths.log.display().to_string()),
+            problem: Some(log::problem),
+            config: settings.answer(),
+            files: settings.files().to_vec(),
+            rooms: rooms.clone(),
+            agents: surroundings(settings),
+            page: pages.clone(),
+        };
+        let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
+        let router = http::daemon_router(app.clone());
+        Self {
+            daemon,
+            engine,
+            rooms,
+            pages,
+            app,
+            router,
+            writers,
+            served: JoinSet::new(),
+            open: net::OpenConnections::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    fn serve(&mut self, listener: net::Listener, router: http::Router, limits: net::Limits) {
+        let (writers, open, stop) = (self.writers.clone(), self.open.clone(), self.stop.clone());
+        self.served.spawn(net::serve(listener, router, limits, writers, open, stop));
+    }
+
+    fn open_port(&mut self, mut port: Port) {
+        tracing::info!("listening on {}", port.url);
+        port.guard.sessions = Some(self.rooms.devices.sessions.clone());
+        port.guard.pages = Some(self.pages.sessions.clone());
+        let router = http::with_guard(self.router.clone(), port.guard);
+        self.serve(port.listener, router, net::Limits::TCP);
+    }
+
+    /// Opens a port for a page; none was configured. Returns its URL.
+    fn open_page(&mut self, doors: &mut Doors) -> Result<String> {
+        let endpoint = endpoints::bind_loopback(self.daemon.settings)?;
+        let port = doors.open(true, endpoint).map_err(|error| self.daemon.cannot_serve(&error))?;
+        let url = port.url.clone();
+        self.open_port(port);
+        Ok(url)
+    }
+
+    /// Waits until the daemon has to end: `None`, or because another one has taken over.
+    async fn until_end(
+        &mut self,
+        signals: &mut Signals,
+        idle_end: Option<Duration>,
+        doors: &mut Doors,
+        guard: &ClaimGuard,
+    ) -> Result<Option<HandedOver>> {
+        let background = self.daemon.background;
+        let (app, open, engine, rooms) = (self.app.clone(), self.open.clone(), self.engine.clone(), self.rooms.clone());
+        let mut wanted_ports = self.pages.open_requests();
+        // Further requests to replace the daemon fail when it has ended: their callers must not wait for it.
+        let Some(mut replacements) = app.replacing().take_asked() else {
+            return Err(Error::internal("the daemon is served twice"));
+        };
+        let mut watchdog = pin!(activation::keep_watchdog());
+        let mut idle = pin!(idle(|| engine.is_idle() && rooms.sessions.is_idle(), &open, idle_end));
+        loop {
+            tokio::select! {
+                () = app.stop_asked() => return Ok(None),
+                () = signals.any() => return Ok(None),
+                () = &mut idle => {
+                    tracing::info!("exiting: idle");
+                    return Ok(None);
+                }
+                Some(answer) = wanted_ports.recv() => drop(answer.send(self.open_page(doors))),
+                Some(replacement) = replacements.recv() => {
+                    let handed_over = self.hand_over(replacement, signals, doors, guard);
+                    tokio::select! {
+                        ended = handed_over => if let Some(ended) = ended { return Ok(ended) },
+                        () = &mut watchdog, if !background => {}
+                    }
+                }
+                () = &mut watchdog, if !background => {}
+            }
+        }
+    }
+
+    /// Lets another daemon take over. `None`: it has not, and this one continues. `Some(None)`: this one
+    /// was stopped meanwhile.
+    async fn hand_over(
+        &self,
+        replacement: http::Replacement,
+        signals: &mut Signals,
+        doors: &Doors,
+        guard: &ClaimGuard,
+    ) -> Option<Option<HandedOver>> {
+        let http::Replacement { by, force, caller, answer } = replacement;
+        let Daemon { program, background, .. } = *self.daemon;
+        let (engine, app, rooms, open) = (&self.engine, &self.app, self.rooms.as_ref(), &self.open);
+        let predecessor = Predecessor { engine, app, rooms, open, program, background };
+        // From here on only the outcome counts: a handover is never left half done.
+        let stop = CancellationToken::new();
+        let mut handed_over = pin!(predecessor.hand_over(by, Handover { force, doors, guard, stop: &stop }));
+        let handed_over = loop {
+            tokio::select! {
+                biased;
+                () = app.stop_asked(), if !stop.is_cancelled() => stop.cancel(),
+                () = signals.any() => stop.cancel(),
+                handed_over = &mut handed_over => break handed_over,
+            }
+        };
+        match handed_over {
+            Ok(left) => {
+                // Before the caller knows, and before this engine leaves its log.
+                caller.record_about("upgrade", &left.by, "ok");
+                if stop.is_cancelled() {
+                    left.process.terminate();
+                }
+                return Some(Some((left, answer)));
+            }
+            Err(error) => drop(answer.send(Err(error))),
+        }
+        stop.is_cancelled().then_some(None)
+    }
+
+    /// Leaves everything to the daemon that has taken over, and passes on to it what is open here.
+    async fn leave(mut self, (left, answer): HandedOver, doors: Doors, guard: ClaimGuard, signals: &mut Signals) {
+        let Left { engine, requests, pid, .. } = left;
+        self.app.replacing().note_places();
+        requests.pass_on();
+        // Both before this engine ends: its requests are those of the next daemon from now on.
+        self.open.leave_listeners();
+        guard.leave();
+        drop(doors);
+        // The caller may have gone.
+        let _ = answer.send(Ok(UpgradeAnswer { pid }));
+        let relayed = async {
+            if tokio::time::timeout(STOP_LIMIT, engine.leave()).await.is_err() {
+                tracing::warn!("timeout while leaving tmux to process {pid}");
+            }
+            self.rooms.sessions.stop().await;
+            self.pages.end().await;
+            self.until_served().await;
+        };
+        tokio::select! {
+            () = relayed => {}
+            () = signals.any() => {}
+        }
+    }
+
+    /// Ends everything: the daemon was stopped.
+    async fn end(mut self) {
+        if !self.daemon.background {
+            activation::stopping().await;
+        }
+        tracing::info!("stopping");
+        self.rooms.sessions.stop().await;
+        self.pages.end().await;
+        // Open waits and streams end with the engine; then their connections do.
+        if tokio::time::timeout(STOP_LIMIT, self.engine.stop()).await.is_err() {
+            tracing::warn!("timeout while detaching from tmux");
+        }
+        self.until_served().await;
+    }
+
+    /// Lets connections and streams end, and waits for that.
+    async fn until_served(&mut self) {
+        self.stop.cancel();
+        let served = async { while self.served.join_next().await.is_some() {} };
+        tokio::join!(self.app.streams().ended(), served);
+    }
+}
+
+/// Resolves when nothing is followed and no connection was open for this long. `None`: never.
+async fn idle(is_idle: impl Fn() -> bool, open: &net::OpenConnections, long: Option<Duration>) {
+    let Some(long) = long else { return std::future::pending().await };
+    loop {
+        open.none_for(long).await;
+        if is_idle() {
+            return;
+        }
+    }
+}
