@@ -50,7 +50,7 @@ impl Manager {
     }
 
     /// Fills the queue of notifications.
-    fn fill(&self, world: &World) {
+    fn fill(world: &World) {
         let sender = UnixDatagram::unbound().unwrap();
         sender.set_nonblocking(true).unwrap();
         while sender.send_to(b"X=1", world.path("notify")).is_ok() {}
@@ -116,7 +116,7 @@ fn a_passed_socket_is_served_and_left_to_systemd() {
         manager.hears("WATCHDOG=1");
         manager.hears("WATCHDOG=1");
         // Nothing reads the notifications, and their queue is full: the daemon still works through the next ones.
-        manager.fill(&world);
+        Manager::fill(&world);
         assert_eq!(world.muxtap(&["wait-for", "-t", "main", "-p", "never printed", "-T", "1"]).status, 124);
         manager.drain();
         manager.hears("WATCHDOG=1");
