@@ -96,10 +96,12 @@ pub(super) fn otlp(text: &str) -> Result<Option<String>, String> {
 /// Returns a value for a message: without the user name and the password of a URL, which could get
 /// into a log.
 pub(super) fn without_credentials(text: &str) -> Cow<'_, str> {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    let scheme = text.find("://").map_or(0, |at| at + "://".len());
+    let (scheme, rest) = text.split_at(scheme);
     match rest.rsplit_once('@') {
-        Some((_, place)) => format!("{scheme}://…@{place}").into(),
-        None => text.into(),
+        // Without a scheme, `me@host` may be anything; a password may stand before a forgotten one.
+        Some((user, place)) if !scheme.is_empty() || user.contains(':') => format!("{scheme}…@{place}").into(),
+        _ => text.into(),
     }
 }
 
@@ -174,6 +176,7 @@ mod tests {
             ("http://me:secret@127.0.0.1:4318", "http://…@127.0.0.1:4318"),
             ("http://:sec@ret@[::1", "http://…@[::1"),
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+            ("me:secret@127.0.0.1:4318", "…@127.0.0.1:4318"),
             ("me@work", "me@work"),
         ] {
             assert_eq!(without_credentials(text), shown);

@@ -10,7 +10,7 @@ use muxtap_rooms::Rooms;
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ impl Signals {
         Ok(Self { terminate, interrupt, hangup, background })
     }
 
-    /// Resolves at each of them.
+    /// Resolves when any of the signals arrives.
     async fn any(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -51,7 +51,7 @@ impl Signals {
     }
 }
 
-/// A daemon that has handed over, and whom that is to be told.
+/// The outcome of a handover, and the caller that waits for it.
 type HandedOver = (Left, oneshot::Sender<Result<UpgradeAnswer>>);
 
 /// A daemon that serves requests.
@@ -80,6 +80,8 @@ impl<'a> Serving<'a> {
         let is_kept = !daemon.background || ports.iter().any(|port| !port.is_page);
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
+        // Before anything is served: a page needs a port if none was configured.
+        let wanted_ports = serving.pages.open_requests();
         for port in ports {
             serving.open_port(port);
         }
@@ -90,7 +92,7 @@ impl<'a> Serving<'a> {
         } else {
             activation::ready().await;
         }
-        if let Some(handed_over) = serving.until_end(&mut signals, idle_end, &mut doors, &guard).await? {
+        if let Some(handed_over) = serving.until_end(&mut signals, idle_end, wanted_ports, &mut doors, &guard).await? {
             serving.leave(handed_over, doors, guard, &mut signals).await;
         } else {
             serving.end().await;
@@ -157,13 +159,13 @@ impl<'a> Serving<'a> {
         &mut self,
         signals: &mut Signals,
         idle_end: Option<Duration>,
+        mut wanted_ports: mpsc::Receiver<oneshot::Sender<Result<String>>>,
         doors: &mut Doors,
         guard: &ClaimGuard,
     ) -> Result<Option<HandedOver>> {
         let background = self.daemon.background;
         let (app, open, engine, rooms) = (self.app.clone(), self.open.clone(), self.engine.clone(), self.rooms.clone());
-        let mut wanted_ports = self.pages.open_requests();
-        // Further requests to replace the daemon fail when it has ended: their callers must not wait for it.
+        // Further requests to replace the daemon fail when it has ended, so that their callers do not hang.
         let Some(mut replacements) = app.replacing().take_asked() else {
             return Err(Error::internal("the daemon is served twice"));
         };

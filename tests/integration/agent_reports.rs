@@ -234,13 +234,24 @@ fn the_opencode_plugin_does_not_report_a_sub_agents_end() {
     node.arg("script.mjs").current_dir(world.path(".")).env("TMUX_PANE", "%1");
     let Ok(output) = node.output() else { return };
     assert!(output.status.success(), "{output:?}");
-    let mut states: Vec<String> = fs::read_to_string(&seen)
+    // In the order of the events.
+    let states: Vec<String> = fs::read_to_string(&seen)
         .unwrap()
         .lines()
         .map(|line| line.split_once("--state ").unwrap().1.split(' ').next().unwrap().to_owned())
         .collect();
-    states.sort();
-    assert_eq!(states, ["permission", "working"]);
+    assert_eq!(states, ["working", "permission"]);
+}
+
+/// The process of a report may live longer than the daemon.
+#[test]
+fn a_daemon_whose_reporter_lives_stops_without_waiting_for_it() {
+    let (world, pane, mut watch) = started();
+    report(&world, &pane, "--state working");
+    until(&mut watch, "working");
+    world.ok(&["stop"]);
+    let log = fs::read_to_string(world.daemon_socket().with_extension("sock.log")).unwrap();
+    assert!(log.contains("stopping") && !log.contains("timeout"), "{log}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The matrix of `run`: shells × what a person or a crashed program left there × places.
 //!
-//! Each cell starts the shell anew in one pane, with a startup file that makes the state. `run` then returns exactly
+//! Each cell starts the shell anew in a pane of its own, with a startup file that makes the state. `run` then returns exactly
 //! what the command printed and its status, or is refused with a reason; afterwards the pane is as it was.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
@@ -375,7 +375,7 @@ impl Matrix {
     }
 
     /// Starts the shell anew, with a startup file of these lines.
-    fn starts(&self, lines: &str) {
+    fn starts(&mut self, lines: &str) {
         let program = self.world.plain_muxtap_command().get_program().to_string_lossy().into_owned();
         let (name, eval) = match self.shell {
             Bash => ("bash", true),
@@ -408,7 +408,10 @@ impl Matrix {
         };
         // muxtap cannot see that tmux forgets a string that the program before left open.
         let command = format!("printf '\\033\\\\'; {command}");
-        self.world.tmux(&["respawn-pane", "-k", "-t", &self.pane, &command]);
+        // No respawn: with a control client that is behind, it can crash the server (N98).
+        let pane = self.world.tmux(&["new-window", "-t", "main:", "-P", "-F", "#{pane_id}", &command]);
+        let before = std::mem::replace(&mut self.pane, pane);
+        self.world.tmux(&["kill-pane", "-t", &before]);
     }
 
     fn screen(&self) -> String {

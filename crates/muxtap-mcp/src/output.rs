@@ -167,7 +167,11 @@ impl ListOutput {
             let place = format!("{}:{}", one.session, one.index);
             push_row(&mut text, &format!("{at}{} {place} {}, {panes}{active}", one.id, one.name));
         }
-        for one in self.panes.iter().flatten() {
+        let panes = || self.panes.iter().flatten();
+        // tmux's default is the host's name, which every pane has then.
+        let common = panes().next().map(|one| &one.title).filter(|_| panes().count() > 1);
+        let common = common.filter(|title| panes().all(|one| one.title == **title));
+        for one in panes() {
             let state = match (one.dead, one.exit_status) {
                 (false, _) => String::new(),
                 (true, Some(status)) => format!(" (ended with {status})"),
@@ -180,7 +184,8 @@ impl ListOutput {
                 session => format!("{session}:{}.{} ", one.window_index, one.index),
             };
             let active = if one.active { " (active)" } else { "" };
-            let title = if one.title.is_empty() { String::new() } else { format!(", title {:?}", one.title) };
+            let is_told = !one.title.is_empty() && common.is_none();
+            let title = if is_told { format!(", title {:?}", one.title) } else { String::new() };
             let at = at(&one.host);
             push_row(
                 &mut text,

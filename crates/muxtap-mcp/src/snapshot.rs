@@ -259,7 +259,7 @@ fn output(answer: Result<impl Serialize>) -> Result<ToolOutput> {
     Ok(ToolOutput::new(text, &SnapshotOutput { answer }))
 }
 
-/// Returns the begin of a JSON text, and how to get the rest.
+/// Returns the beginning of a JSON text, and how to get the rest.
 fn shown(json: &str) -> String {
     let Some((at, _)) = json.char_indices().nth(PAGE_CHARS) else { return json.to_owned() };
     let begin = json.get(..at).unwrap_or_default();
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_answer_keeps_its_begin_and_says_how_to_get_the_rest() {
+    fn a_long_answer_keeps_its_beginning_and_says_how_to_get_the_rest() {
         assert_eq!(shown("{}"), "{}");
         let long = format!("{{{}}}", "ä".repeat(2 * PAGE_CHARS));
         let text = shown(&long);

@@ -19,6 +19,9 @@ use super::{
 };
 use crate::{PaneState, Server, limits};
 
+/// From how long after a report on a changed screen contradicts it, in milliseconds.
+const SETTLED_MS: u64 = 2000;
+
 /// A report of one source.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
@@ -143,7 +146,9 @@ impl Reports {
         let Some(report) = self.chosen(pid).and_then(|at| self.known.get_mut(at)) else { return Some(screen) };
         let is_own = report.pid == pid;
         let before = report.before.as_ref();
-        let moves = before.is_some_and(|before| moves(before, &screen));
+        // While it waits for its hooks, an agent may draw another frame or two.
+        let is_later = now_ms().saturating_sub(report.at_ms) >= SETTLED_MS;
+        let moves = is_later && before.is_some_and(|before| moves(before, &screen));
         let before = before.map(shown);
         let (state, phase) = (report.request.state, report.phase);
         let (line, phase) = join(Some(Reported { state, phase, is_own, before, moves }), seen);
@@ -339,8 +344,18 @@ impl Server {
             // Only the agent that runs: another program, or a shell, is no agent because somebody outside
             // says so.
             Some(Ok(None)) => {
-                let agent = self.host.agents.get(pane.id()).filter(|agent| agent.state != AgentState::Ended);
-                match agent.filter(|agent| agent.agent == request.source) {
+                let running = || {
+                    let agent = self.host.agents.get(pane.id()).filter(|agent| agent.state != AgentState::Ended);
+                    agent.filter(|agent| agent.agent == request.source)
+                };
+                let mut agent = running();
+                if agent.is_none() {
+                    // The pane may not have been examined yet.
+                    let examined = pane.lock().agent_signals().request_check();
+                    let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, examined).await;
+                    agent = running();
+                }
+                match agent {
                     Some(agent) => Ok(agent.pid),
                     None if cfg!(not(target_os = "linux")) => Ok(None),
                     None => {
@@ -362,9 +377,14 @@ impl Server {
         end: impl Future<Output = ()> + Send + 'static,
         token: CancellationToken,
     ) {
-        let pane = Arc::downgrade(pane);
+        let (engine, pane) = (self.engine.clone(), Arc::downgrade(pane));
         self.engine.spawn(async move {
-            if token.run_until_cancelled(end).await.is_none() {
+            let ended = tokio::select! {
+                ended = token.run_until_cancelled(end) => ended,
+                // The process may live longer than the engine.
+                () = engine.stopping() => None,
+            };
+            if ended.is_none() {
                 return;
             }
             if let Some(pane) = pane.upgrade() {
@@ -541,7 +561,11 @@ mod tests {
         moved.evidence.rows[0].row = 4;
         reports.set_screen(Some(moved));
         assert_eq!(reports.joined(Some(1)).unwrap().state, AgentState::Idle);
+        // A frame that was drawn while the agent waited for its hook.
         reports.set_screen(Some(rows(2)));
+        assert_eq!(reports.joined(Some(1)).unwrap().state, AgentState::Idle);
+        reports.known[0].at_ms -= SETTLED_MS;
+        reports.set_screen(Some(rows(3)));
         let joined = reports.joined(Some(1)).unwrap();
         assert_eq!((joined.state, joined.evidence.joined.as_deref()), (AgentState::Working, Some("continues")));
         assert_eq!(reports.joined(Some(1)).unwrap().evidence.joined, None);

@@ -152,7 +152,8 @@ impl Prompt<'_> {
 
     async fn ask_line(&self) -> Result<PromptState> {
         let before = self.spot().await?;
-        let CursorMove { spot: typed, noisy, .. } = self.ask(PROBE, |spot| spot.cells_from(before) == 1).await?;
+        // Also an Enter that a user pressed just before shows within that time.
+        let CursorMove { spot: typed, noisy, .. } = self.ask(PROBE, |_| false).await?;
         if typed == before || noisy {
             // The probe may be shown later, be read without being shown, or be shown among other output.
             self.ask(BACKSPACE, |_| false).await?;
@@ -195,9 +196,10 @@ impl Prompt<'_> {
         if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.reached && start.spot.x == 0 {
             // The line has no prompt before it: it may be one line of several.
             let up = self.ask(ZSH_UP, |spot| spot != start.spot).await?.spot;
+            // Those keys have moved to the start of the line, too.
+            end = self.ask(ZSH_DOWN, |spot| spot == typed).await?;
             if up != start.spot {
                 start = CursorMove { spot: up, reached: false, noisy: false };
-                end = self.ask(ZSH_DOWN, |spot| spot == typed).await?;
             }
         }
         let prompt = self.row(start.spot.y, start.spot.x).await?;

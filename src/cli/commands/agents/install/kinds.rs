@@ -239,7 +239,7 @@ fn names_muxtap(word: &str) -> bool {
         None => word.to_owned(),
     };
     let name = Path::new(&plain).file_name().and_then(|name| name.to_str());
-    matches!(name, Some("muxtap" | "muxtapd")) && shell_word(&plain) == word
+    name.is_some_and(|name| name.starts_with("muxtap")) && shell_word(&plain) == word
 }
 
 #[cfg(test)]
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn only_an_entry_that_an_installation_writes_is_its_own() {
         for kind in KINDS.iter().filter(|kind| !kind.events().is_empty()) {
-            for program in ["/a/muxtap", "muxtapd", "/a b/it's/x\\y/muxtap"] {
+            for program in ["/a/muxtap", "muxtapd", "/a/muxtap-nightly", "/a b/it's/x\\y/muxtap"] {
                 let entry = kind.entry("Stop", &kind.command(Path::new(program)));
                 assert!(kind.is_own(&entry), "{entry}");
             }

@@ -3,18 +3,20 @@ import { spawn } from "node:child_process"
 
 const states = { busy: "working", retry: "working", idle: "idle" }
 
-let last = 0
+// Reports are sent one after the other: the daemon keeps their order.
+let queue = Promise.resolve()
 
 // The sessions of sub-agents: their ends are not the agent's.
 const children = new Set()
 
 const report = (state, session) => {
   if (!process.env.TMUX_PANE) return
-  last = Math.max(last + 1, Date.now() * 1000)
-  const words = ["report-agent", "--quiet", "--source", "opencode", "--state", state, "--seq", String(last)]
+  const words = ["report-agent", "--quiet", "--source", "opencode", "--state", state]
   if (session) words.push("--session", session)
   // opencode neither waits for it nor fails with it.
-  spawn(MUXTAP, words, { stdio: "ignore" }).on("error", () => {})
+  queue = queue.then(() => new Promise((done) => {
+    spawn(MUXTAP, words, { stdio: "ignore" }).on("error", done).on("close", done)
+  }))
 }
 
 export const Muxtap = async () => ({
