@@ -1,6 +1,6 @@
 //! The matrix of `run`: shells × what a person or a crashed program left there × places.
 //!
-//! Each cell starts the shell anew in a pane of its own, with a startup file that makes the state. `run` then returns exactly
+//! Each cell starts the shell in a new pane, with a startup file that makes the state. `run` then returns exactly
 //! what the command printed and its status, or is refused with a reason; afterwards the pane is as it was.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
@@ -550,7 +550,7 @@ macro_rules! matrix {
     };
 }
 
-// An ignored row has cells that are refused or disturbed and are not decided yet.
+// An ignored row has cells that are refused or disturbed, of which it is not decided yet what is right.
 matrix! {
     bash_local: Bash, Local;
     ksh93_local: Ksh93, Local;
@@ -560,7 +560,6 @@ matrix! {
     fish_local: Fish, Local;
     #[ignore = "not all cells are decided"]
     bash_in_script: Bash, Script;
-    #[ignore = "not all cells are decided"]
     bash_of_another_user: Bash, Su;
     #[ignore = "not all cells are decided"]
     zsh_in_a_shell: Zsh, InAShell;

@@ -28,7 +28,7 @@ fn upgrade(world: &World) -> u64 {
     pid
 }
 
-/// Reads numbered lines until told to end, and returns the gaps and the last line.
+/// Reads numbered lines until the test asks it to end, and returns the gaps and the last line.
 fn read_in_background(world: &World, pane: &str) -> (mpsc::Sender<()>, std::thread::JoinHandle<(usize, u64)>) {
     let mut events = Sse::open(world, &format!("panes={}&types=output&since=start", pane.replace('%', "%25")));
     let (end, ended) = mpsc::channel::<()>();

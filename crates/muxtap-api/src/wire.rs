@@ -27,5 +27,5 @@ pub const REPLACE_PROTOCOL: &str = "muxtap-replace-1";
 /// The header in which `muxtap serve --replace` says that what cannot be handed over may end.
 pub const FORCE: &str = "muxtap-force";
 /// The header of a request that a daemon sends for one of its callers to the daemon that has taken over.
-/// When that one is replaced, too, the response says so by this header or comment and ends.
+/// If the new daemon is also replaced, the response says so by this header or comment and ends.
 pub const RELAY: &str = "muxtap-relay";

@@ -19,7 +19,7 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
     Ok(Json(answer).into_response())
 }
 
-/// Carries out a wait request. If another daemon takes over meanwhile, that one continues the wait, and
+/// Carries out a wait request. If another daemon takes over meanwhile, it continues the wait, and
 /// this one passes its response on.
 #[cfg(feature = "daemon")]
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {

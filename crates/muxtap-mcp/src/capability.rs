@@ -59,8 +59,8 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     )]
 });
 
-/// Reads JSON that a model gives as text, such as `"\"0.1\""` or `"50"`, as what it is; not in a free
-/// text, where it is meant as it stands.
+/// Reads JSON that a model gives as text, such as `"\"0.1\""` or `"50"`, as the value it denotes; free
+/// text is kept unchanged.
 fn read_text(name: &str, value: &mut Value) {
     if matches!(name, "command" | "title" | "cwd" | "name") {
         return;

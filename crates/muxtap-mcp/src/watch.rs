@@ -308,7 +308,11 @@ mod tests {
         let seen = shown(vec![one, two]);
         assert!(seen.contains(&format!("read_since with since: \"{}\"", cursor(10_000))), "{seen}");
         assert!(seen.ends_with("  | line\n  | last\n[resume 1@x]"), "{seen}");
-        let raw = |number: u64| json!({"type": "output", "pane": "%1", "data": "YWJj".repeat(10_000), "cursor": cursor(number * 30_000)});
+        let data = "YWJj".repeat(10_000);
+        let raw = |number: u64| {
+            let cursor = cursor(number * 30_000);
+            json!({"type": "output", "pane": "%1", "data": data, "cursor": cursor})
+        };
         let seen = shown((1..=100).map(raw).collect());
         assert!(seen.len() < 30_000, "{} bytes", seen.len());
         assert!(seen.contains(&cursor(2_970_000)) && seen.contains("  | YWJjYWJj"), "{seen}");

@@ -81,8 +81,8 @@ impl Proc {
         chain
     }
 
-    /// Returns the controlling terminal of process `pid`, as the kernel numbers it; `None` if it is
-    /// unknown, or there is none.
+    /// Returns the controlling terminal of process `pid`, as the kernel numbers it; `None` if the
+    /// process is unknown or has no terminal.
     pub fn terminal_number(&self, pid: u32) -> Option<i64> {
         self.stat(pid).map(|stat| stat.terminal).filter(|terminal| *terminal != 0)
     }

@@ -10,6 +10,7 @@ mod judge;
 mod load;
 mod options;
 mod parse;
+mod receive;
 pub(super) mod registry;
 mod report;
 mod rules;

@@ -30,7 +30,7 @@ pub(crate) struct RunFile {
 
 impl RunFile {
     /// Makes the directory, in the first of these that only this user and root decide about:
-    /// `$XDG_RUNTIME_DIR`, `$TMPDIR`, `/tmp`. `None` if there is none.
+    /// `$XDG_RUNTIME_DIR`, `$TMPDIR`, `/tmp`. `None` if all are missing.
     pub(crate) fn place() -> Option<Self> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
         let random: String = nonce::hex64().chars().take(RANDOM).collect();

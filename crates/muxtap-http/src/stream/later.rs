@@ -13,7 +13,7 @@ pub struct Later {
     /// The targets of the stream, and their panes when the other daemon took over.
     targets: Vec<String>,
     panes: Vec<String>,
-    /// Whether the reader is a daemon that was replaced, too. It asks the next one by itself.
+    /// Whether the reader is another replaced daemon, which asks its own successor.
     is_relay: bool,
     /// Whether the end was sent to such a reader.
     is_over: bool,
@@ -78,7 +78,7 @@ impl Later {
                     ids.read(&piece, last);
                     return Some(Ok(piece));
                 }
-                // That daemon was replaced, too.
+                // The other daemon was also replaced.
                 None if ids.is_moved => self.body = None,
                 None => return None,
                 Some(Err(error)) => return Some(Err(error)),
@@ -155,7 +155,7 @@ impl Ids {
     }
 }
 
-/// The rest of an event stream: without a daemon there is none.
+/// The rest of an event stream, which only a daemon has.
 #[cfg(not(feature = "daemon"))]
 pub struct Later(());
 

@@ -313,7 +313,8 @@ impl Server {
                 return Err(too_late(pane));
             }
             let mark = pane.begin_command_line(nonce, &line, command);
-            let sent = self.enter(&prompt, &empty, &line, nonce, progress).await;
+            let attempt = Attempt { prompt: &prompt, empty: &empty, line: &line, nonce, progress };
+            let sent = attempt.enter().await;
             if matches!(sent, Ok(Entered::Yes | Entered::ByUser)) {
                 return Ok(Typed { prompt: empty, line, mark, file: progress.take_file() });
             }
@@ -353,28 +354,33 @@ impl Server {
         }
         Err(Error::new(ErrorCode::Conflict, format!("{why} in pane {}; nothing was run", pane.id())))
     }
+}
 
+/// A line at an empty prompt, which is typed and entered, or removed again.
+struct Attempt<'a> {
+    prompt: &'a Prompt<'a>,
+    empty: &'a EmptyPrompt,
+    line: &'a TypedLine,
+    nonce: &'a str,
+    progress: &'a Progress,
+}
+
+impl Attempt<'_> {
     /// Types a line and enters it, if nothing else was typed meanwhile and the caller is there.
-    async fn enter(
-        &self,
-        prompt: &Prompt<'_>,
-        empty: &EmptyPrompt,
-        line: &TypedLine,
-        nonce: &str,
-        progress: &Progress,
-    ) -> Result<Entered> {
-        let pane = prompt.pane;
+    async fn enter(&self) -> Result<Entered> {
+        let Self { prompt, empty, line, nonce, progress } = *self;
+        let (server, pane) = (prompt.server, prompt.pane);
         if !empty.has_editor {
             let keys = [empty.clear.as_slice(), line.keys.as_bytes(), b"\r"].concat();
             let typed = input::prepare_unechoed(pane, &keys)?;
             if !progress.step(Step::Entered) {
                 // The reprint has left the cursor below the prompt: an empty line prints another one.
                 let keys = input::prepare_unechoed(pane, &[empty.clear.as_slice(), b"\r"].concat())?;
-                let _ = self.send_if(pane, keys, Some(empty.cursor)).await?;
+                let _ = server.send_if(pane, keys, Some(empty.cursor)).await?;
                 return Ok(Entered::Removed(Removal::Unwanted));
             }
             // tmux itself checks that no user has typed since.
-            let sent = self.send_if(pane, typed, Some(empty.cursor)).await?;
+            let sent = server.send_if(pane, typed, Some(empty.cursor)).await?;
             return Ok(if sent.is_some() { Entered::Yes } else { Entered::Moved });
         }
         let shown = prompt.type_line(empty, line, || command_marks(pane, nonce).begin.is_some()).await;
@@ -391,7 +397,7 @@ impl Server {
                     (Removal::Disturbed, None)
                 } else if !progress.step(Step::Entered) {
                     (Removal::Unwanted, None)
-                } else if self.send_if(pane, enter, Some(cursor)).await?.is_some() {
+                } else if server.send_if(pane, enter, Some(cursor)).await?.is_some() {
                     return Ok(Entered::Yes);
                 } else {
                     progress.step(Step::Typed);
@@ -400,7 +406,7 @@ impl Server {
             }
             Err(error) => (Removal::Disturbed, Some(error)),
         };
-        let removed = self.remove_line(prompt, empty, line, nonce, progress, why).await;
+        let removed = self.remove_line(why).await;
         match (removed, failed) {
             (Ok(Entered::Removed(_)), Some(error)) => Err(error),
             (Err(_), _) => Ok(Entered::Unknown),
@@ -409,15 +415,8 @@ impl Server {
     }
 
     /// Removes a line that was typed and not entered. A user may have entered it.
-    async fn remove_line(
-        &self,
-        prompt: &Prompt<'_>,
-        empty: &EmptyPrompt,
-        line: &TypedLine,
-        nonce: &str,
-        progress: &Progress,
-        why: Removal,
-    ) -> Result<Entered> {
+    async fn remove_line(&self, why: Removal) -> Result<Entered> {
+        let Self { prompt, empty, line, nonce, progress } = *self;
         let has_file = line.reads_file;
         progress.remove_file();
         match fate(prompt, nonce).await {

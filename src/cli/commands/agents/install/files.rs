@@ -47,7 +47,7 @@ pub(super) fn resolve(file: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Reads a file; `None` if there is none.
+/// Reads a file; `None` if it does not exist.
 pub(super) fn read(file: &Path) -> Result<Option<String>> {
     match fs::metadata(file) {
         Ok(about) if !about.is_file() => Err(Error::invalid(format!("{} is not a file", file.display()))),
@@ -107,7 +107,7 @@ pub(super) fn replace(file: &Path, old: Option<&str>, backup: &Path, change: &Ch
     Ok(())
 }
 
-/// Returns whose a file is, or, if there is none, whose a new one is. Error: it is protected from its own
+/// Returns the owner of a file, or of the file that would be created. Error: it is protected from its own
 /// user, or a new one would be another user's than its directory.
 fn owned(file: &Path) -> Result<Owned> {
     let own = rustix::process::geteuid().as_raw();
