@@ -71,7 +71,7 @@ impl Prompt<'_> {
         let is_untouched = self.reader.shell == Shell::Zsh && self.pane.is_zsh_line_empty();
         let known = self.pane.primary_prompt(self.reader.id()).filter(|known| !known.trim().is_empty());
         // The last row of a long line may look like a prompt.
-        let is_first_row = !self.is_wrapped(spot).await?;
+        let is_first_row = is_untouched || !self.is_wrapped(spot).await?;
         if is_first_row && known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
         }
@@ -115,15 +115,18 @@ impl Prompt<'_> {
         Ok(above.trim_end().chars().map(columns).sum::<usize>() + 1 >= usize::from(spot.width))
     }
 
-    /// Returns whether the row above is full and goes on in the cursor's row.
+    /// Returns whether the row above is full and may go on in the cursor's row. tmux knows where bash wraps
+    /// a line; zsh and fish move to the next row themselves.
     async fn is_wrapped(&self, spot: CursorPosition) -> Result<bool> {
         let Some(above) = spot.y.checked_sub(1) else { return Ok(false) };
         let joined = self.captured(above, usize::from(spot.y), "-J").await?;
         let mut lines = joined.lines();
-        let (Some(line), None) = (lines.next(), lines.next()) else { return Ok(false) };
+        let line = lines.next().unwrap_or_default();
+        let is_marked = lines.next().is_none();
         // tmux keeps the mark of a row that was wrapped, and is erased by now.
         let (_, last) = split_at_column(line, usize::from(spot.width.saturating_sub(1)));
-        Ok(!last.is_empty() && !last.starts_with(' '))
+        let is_full = !last.is_empty() && !last.starts_with(' ');
+        Ok(is_full && (is_marked || matches!(self.reader.shell, Shell::Zsh | Shell::Fish)))
     }
 
     /// Waits until the pane has printed nothing for a moment. Returns false if something prints all
