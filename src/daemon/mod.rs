@@ -325,6 +325,7 @@ fn agent_sessions(settings: &Settings, approvals: &Approvals) -> muxtap_sessions
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be
 /// missing. A foreign file in its place is an error, so another user cannot turn off the recording.
+#[cfg(feature = "bridge")]
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     continued_audit(settings, None)
 }

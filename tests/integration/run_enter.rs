@@ -91,6 +91,17 @@ fn enter_while_the_line_is_compared_runs_the_command_once() {
     assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
 }
 
+/// It may run a command for a key, or the machine may be full. Its time is that of the run.
+#[test]
+fn a_shell_that_does_not_read_its_keys_is_awaited() {
+    let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };
+    let answer = gated.runs("8", RAN).finish();
+    assert_eq!(answer.status, 124, "{answer:?}");
+    gated.opens();
+    assert_eq!(gated.count(), 0, "{}", gated.screen());
+    assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
+}
+
 #[test]
 fn enter_while_the_line_is_compared_may_end_the_shell() {
     let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };

@@ -6,7 +6,10 @@
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::{Duration, Instant},
 };
 
@@ -57,6 +60,8 @@ pub struct Inner {
     /// ends within the step that changed its current window (N92), as by two `kill-window`s that
     /// are read together.
     pub(super) turns: Arc<Semaphore>,
+    /// How many changes got their turn after they had asked for it.
+    pub(super) turns_given: AtomicU64,
     model: Mutex<Model>,
     /// Whether a task is finding out why a connection is silent.
     pub(super) judging: AtomicBool,
@@ -85,6 +90,7 @@ impl Inner {
             guests: Semaphore::new(1),
             departures: Semaphore::new(1),
             turns: Arc::new(Semaphore::new(1)),
+            turns_given: AtomicU64::new(0),
             model: Mutex::default(),
             judging: AtomicBool::new(false),
             listings: Listings::default(),

@@ -2,6 +2,7 @@
 
 use std::{
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -355,21 +356,29 @@ impl ServerLink {
         model.identity.as_ref().is_none_or(|identity| identity.version.dies_of_changes_at_once())
     }
 
-    /// Awaits the turn for a change, `ANSWER_LIMIT` at most; fails at once with a silent server.
+    /// Awaits the turn for a change while other changes get theirs; fails when none did for `ANSWER_LIMIT`, and with a
+    /// silent server.
     async fn turn(&self, pane: Option<PaneId>) -> Result<OwnedSemaphorePermit> {
-        let turns = self.inner.turns.clone();
-        if let Ok(turn) = turns.clone().try_acquire_owned() {
-            return Ok(turn);
-        }
-        if self.connection_of(pane).is_some_and(|connection| connection.is_silent()) {
-            return Err(unknown_outcome(Lost::Unsent));
-        }
-        // The semaphore is never closed.
-        if let Ok(Ok(turn)) = tokio::time::timeout(ANSWER_LIMIT, turns.acquire_owned()).await {
-            return Ok(turn);
+        let given = &self.inner.turns_given;
+        let mut turn = pin!(self.inner.turns.clone().acquire_owned());
+        let mut limit = Duration::ZERO;
+        loop {
+            let before = given.load(Ordering::Relaxed);
+            // The semaphore is never closed.
+            if let Ok(Ok(turn)) = tokio::time::timeout(limit, &mut turn).await {
+                given.fetch_add(1, Ordering::Relaxed);
+                return Ok(turn);
+            }
+            if self.connection_of(pane).is_some_and(|connection| connection.is_silent()) {
+                return Err(unknown_outcome(Lost::Unsent));
+            }
+            if limit == ANSWER_LIMIT && given.load(Ordering::Relaxed) == before {
+                break;
+            }
+            limit = ANSWER_LIMIT;
         }
         let why = format!(
-            "other changes to this tmux server have been in progress for {} s, and tmux before 3.8 accepts one at a \
+            "another change to this tmux server has been in progress for {} s, and tmux before 3.8 accepts one at a \
              time; this one was not sent and will not be: retry",
             ANSWER_LIMIT.as_secs(),
         );

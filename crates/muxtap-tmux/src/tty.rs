@@ -34,21 +34,25 @@ pub enum TerminalInput {
     Keys,
 }
 
+/// Opens a terminal to ask about it. Reads nothing from it.
+#[cfg(target_os = "linux")]
+fn open(tty: &str) -> Option<rustix::fd::OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(tty, flags, Mode::empty()).ok()
+}
+
 #[cfg(target_os = "linux")]
 impl Proc {
     /// Returns the foreground of the terminal `tty`, whose session leader is `pid`; `None` if it is
     /// unknown.
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
-        use rustix::{
-            fs::{Mode, OFlags},
-            termios::{InputModes, LocalModes, SpecialCodeIndex},
-        };
+        use rustix::termios::{InputModes, LocalModes, SpecialCodeIndex};
         let stat = self.stat(pid)?;
         let group = Some(stat.foreground).filter(|group| *group > 0)?;
         let args = self.args_of(group)?;
         let forked = group == pid && self.args_of(stat.parent).is_some_and(|parent| parent == args);
-        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
+        let terminal = open(tty)?;
         let settings = rustix::termios::tcgetattr(&terminal).ok()?;
         let (modes, input) = (settings.local_modes, settings.input_modes);
         let is_editors = input.contains(InputModes::ICRNL) == input.contains(InputModes::INLCR);
@@ -65,6 +69,12 @@ impl Proc {
             echo: modes.contains(LocalModes::ECHO),
             kill: settings.special_codes[SpecialCodeIndex::VKILL],
         })
+    }
+
+    /// Returns whether keys (or whole lines, where the terminal collects lines) wait in the terminal `tty` that no
+    /// program has read.
+    pub fn has_unread_input(&self, tty: &str) -> bool {
+        open(tty).is_some_and(|terminal| rustix::io::ioctl_fionread(&terminal).is_ok_and(|unread| unread > 0))
     }
 
     /// Returns a process's first child and its arguments; `None` if it has none or that is unknown.
@@ -126,6 +136,11 @@ impl Proc {
     /// Returns `None`: this system does not report it.
     pub fn foreground(&self, _: u32, _: &str) -> Option<Foreground> {
         None
+    }
+
+    /// Returns `false`: this system does not report it.
+    pub fn has_unread_input(&self, _: &str) -> bool {
+        false
     }
 
     /// Returns `None`: this system does not report it.

@@ -32,6 +32,8 @@ const CALM: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait for the end of output that follows keys: another program may print all the time.
 const NOISE: Duration = Duration::from_secs(2);
+/// How long a shell may take to read keys that are typed: its line editor may run a command, or the machine may be full.
+const UNREAD: Duration = Duration::from_secs(15);
 /// How often a shell is examined that does not wait for a line.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often a line is examined again on which a user types.
@@ -266,7 +268,21 @@ impl Prompt<'_> {
             }
             tokio::time::sleep(LOOK).await;
         }
-        self.press(keys, is_there).await
+        let begin = self.pane.lock().ring().end();
+        self.server.press(self.pane, keys).await?;
+        self.come_to_once_read(begin, is_there).await
+    }
+
+    /// The same as [`Self::come_to`], for a shell that may take a while to read its keys.
+    async fn come_to_once_read(&self, begin: u64, is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
+        let give_up = Instant::now() + UNREAD;
+        loop {
+            let moved = self.come_to(begin, &is_there).await?;
+            let is_silent = self.pane.lock().ring().end() == begin;
+            if moved.reached || !is_silent || Instant::now() >= give_up || !self.has_unread_keys().await {
+                return Ok(moved);
+            }
+        }
     }
 
     /// Presses keys. Returns the cursor's position once it is as expected, or once nothing moves
@@ -308,6 +324,16 @@ impl Prompt<'_> {
                 _ = changes.changed() => {}
             }
         }
+    }
+
+    /// Returns whether the shell has not yet read what was typed.
+    async fn has_unread_keys(&self) -> bool {
+        let host = &self.server.host;
+        if !host.server().spec().is_local() {
+            return false;
+        }
+        let unread = host.probe(self.pane.metadata(), |proc, metadata| proc.has_unread_input(&metadata.tty)).await;
+        unread.unwrap_or(false) && self.is_same_shell().await
     }
 
     /// Returns whether the cursor is directly after this prompt.

@@ -42,8 +42,10 @@ const PROMPT_LOOKS: Duration = Duration::from_secs(1);
 
 /// How long an idle shell may take to begin the typed command.
 const BEGINNING: Duration = Duration::from_secs(2);
-/// How long tmux may take to report the end of a pane whose shell has ended.
+/// How long tmux may take to report the end of a pane whose shell has ended, if another shell may go on there.
 const EXIT_KNOWN: Duration = Duration::from_secs(1);
+/// The same for the pane's own process, whose end tmux always reports.
+const PANE_EXIT_KNOWN: Duration = Duration::from_secs(10);
 /// The shortest interval between checks for changes without output.
 const CALM: Duration = Duration::from_millis(100);
 /// Characters of a pane's output that an error shows.
@@ -425,6 +427,8 @@ impl RunningCommand<'_> {
         let sent = Instant::now();
         let mut shell = pin!(self.shell_ended());
         let mut shell_ended = None;
+        let is_panes = self.reader.pid == Some(self.pane.metadata().pid);
+        let exit_known = if is_panes { PANE_EXIT_KNOWN } else { EXIT_KNOWN };
         // A check can find the shell between two states: the next one follows after twice the quiet
         // time.
         let mut quiet_since = sent;
@@ -440,8 +444,11 @@ impl RunningCommand<'_> {
             }
             // A shell that has ended prints nothing more; tmux reports its status when it closes
             // the pane.
-            if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
-                return RunEnd::Shell;
+            if shell_ended.is_some_and(|at: Instant| at.elapsed() >= exit_known) {
+                // On a full machine its last output may still be under way: it arrives before tmux's reply.
+                let prompt = Prompt { server: self.server, pane: self.pane, reader: self.reader };
+                prompt.replies().await;
+                return if find().end.is_some() { RunEnd::Command } else { RunEnd::Shell };
             }
             let last_output = self.pane.lock().last_output().max(sent);
             if quiet_since != last_output {
@@ -472,7 +479,7 @@ impl RunningCommand<'_> {
                     return RunEnd::Abandoned;
                 }
             }
-            let due = shell_ended.map_or(quiet_since + quiet, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
+            let due = shell_ended.map_or(quiet_since + quiet, |at| at + exit_known).max(Instant::now() + CALM);
             let waits = shell_ended.is_some() || unbegun || abandonable;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return RunEnd::Shell },

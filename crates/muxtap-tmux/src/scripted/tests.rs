@@ -207,6 +207,24 @@ async fn a_slow_connection_is_not_considered_dead() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_waits_as_long_as_other_changes_get_their_turns() {
+    let (server, mut wire) = one_pane().await;
+    // 3.8 does not need turns.
+    if let Some(identity) = &mut server.inner.lock().identity {
+        identity.version = Version::parse(b"3.7").unwrap();
+    }
+    let begun = Instant::now();
+    let changes: Vec<_> = (0..8).map(|_| tokio::spawn(write(server.server.clone(), "a"))).collect();
+    for change in changes {
+        let asked = wire.request().await;
+        sleep(Duration::from_secs(4)).await;
+        wire.answer(&asked, &[]);
+        change.await.unwrap().unwrap().unwrap();
+    }
+    assert!(begun.elapsed() > 2 * ANSWER_LIMIT, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_queue_towards_tmux_is_bounded() {
     let (server, wire) = one_pane().await;
     let refused = Arc::new(Mutex::new(Vec::new()));

@@ -49,8 +49,8 @@ impl Prompt<'_> {
         let column = (u64::from(prompt.column) + cells as u64) % width;
         let is_there = |spot: CursorPosition| u64::from(spot.x) == column;
         let is_known = |spot: CursorPosition| is_there(spot) || has_begun();
-        let mut moved = self.come_to(begin, is_known).await?;
-        // On a full machine the shell may not have read the keys yet.
+        let mut moved = self.come_to_once_read(begin, is_known).await?;
+        // On a full machine the shell may not have drawn the keys yet that it has read.
         let give_up = Instant::now() + ECHO_PATIENCE;
         while self.pane.lock().ring().end() == begin && Instant::now() < give_up {
             moved = self.come_to(begin, is_known).await?;
