@@ -181,37 +181,6 @@ fn a_run_whose_time_is_over_enters_nothing() {
     assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
 }
 
-#[test]
-fn enter_while_an_empty_prompt_is_asked_runs_nothing_twice() {
-    let Some(gated) = Gated::at(':', "zsh -f", &["PS1='words '"]) else { return };
-    let run = gated.runs("30", RAN);
-    gated.enter();
-    gated.opens();
-    let answer = run.finish();
-    assert!(is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
-    gated.enter();
-    assert!(is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
-}
-
-/// A person's line begins a program while `run` asks: the keys that would follow do not reach the program.
-#[test]
-fn enter_while_a_line_is_asked_sends_no_key_to_its_program() {
-    let Some(gated) = Gated::at(':', "zsh -f", &["PS1='words '"]) else { return };
-    gated.world.tmux(&["send-keys", "-t", &gated.pane, "-l", "cat -v; "]);
-    gated.world.ok(&["wait-for", "-t", &gated.pane, "--screen", "cat -v;", "-T", "20"]);
-    let run = gated.runs("30", RAN);
-    gated.enter();
-    gated.opens();
-    let answer = run.finish();
-    assert!(answer.status == 1 && is_true(&answer, gated.count()), "{answer:?}\n{}", gated.screen());
-    gated.presses("mine");
-    // One key may be on its way when the program begins.
-    let is_mine = |row: &str| row.strip_prefix("^A").unwrap_or(row) == "mine";
-    eventually(&format!("cat reads it:\n{}", gated.screen()), || {
-        gated.screen().lines().filter(|row| is_mine(row)).count() == 2
-    });
-}
-
 /// Enter at any moment, in any shell.
 #[test]
 fn enter_at_any_moment_runs_nothing_twice() {

@@ -112,6 +112,24 @@ fn typed_text_that_looks_like_a_prompt_is_no_prompt() {
     });
 }
 
+/// What cannot be known without a key is refused: the terminal prints nothing.
+#[test]
+fn nothing_is_typed_to_find_out() {
+    each_shell(|world, pane, name| {
+        let prompt = if name == "fish" { "function fish_prompt; echo -n 'words '; end" } else { "PS1='words '" };
+        types(world, pane, prompt);
+        world.tmux(&["send-keys", "-t", pane, "Enter"]);
+        eventually("the prompt shows", || last_line(world, pane).trim_end() == "words");
+        let end = || world.muxtap(&["--json", "read", "-t", pane, "--since", "now"]).json()["cursor"].clone();
+        let (before, shown) = (end(), screen(world, pane));
+        let message = world.error("CONFLICT", &["run", "-t", pane, "-T", "20", "--", "touch ran"]);
+        assert!(message.contains("cannot tell whether `words ` in pane"), "{name}: {message}");
+        assert_eq!((end(), screen(world, pane)), (before, shown), "{name}");
+        assert_eq!(ran(world, pane, &["--clear-line"], "echo cleared"), says("cleared\n", 0), "{name}");
+        assert_eq!(ran(world, pane, &[], "ls"), says("", 0), "{name}: the prompt is known now");
+    });
+}
+
 #[test]
 fn what_is_typed_already_is_shown_and_stays_and_nothing_is_run() {
     each_shell(|world, pane, name| {

@@ -1,11 +1,11 @@
 //! A shell's prompt: whether it is empty, and typing a line at it.
 //!
-//! `look` finds out by marks and the screen; `probe` asks the line editor where those do not tell;
-//! `line` types.
+//! `look` finds out by marks and the screen, and types nothing; `terminal` asks the terminal where the shell has no
+//! line editor; `line` types.
 
 mod line;
 mod look;
-mod probe;
+mod terminal;
 
 pub(crate) use line::Shown;
 
@@ -55,12 +55,6 @@ pub(crate) struct CursorPosition {
 }
 
 impl CursorPosition {
-    /// Returns the number of cells from `other` to this position, along the lines.
-    fn cells_from(self, other: Self) -> i64 {
-        let at = |spot: Self| i64::from(spot.y) * i64::from(spot.width) + i64::from(spot.x);
-        at(self) - at(other)
-    }
-
     fn is_lowest(self) -> bool {
         self.y + 1 >= self.height
     }
@@ -71,9 +65,8 @@ impl CursorPosition {
 pub(crate) struct EmptyPrompt {
     /// The cursor's position.
     pub(crate) cursor: CursorPosition,
-    /// Keys that come before the line: they remove the probe, and any text that a user types while
-    /// the terminal has the keys but tmux has not yet seen them; without a probe, they make sure that
-    /// a line editor with vi keys inserts text.
+    /// Keys that come before the line: they make a line editor with vi keys insert text; without a line editor, they
+    /// remove any text that a user types while the terminal has the keys but tmux has not yet seen them.
     pub(crate) clear: Vec<u8>,
     /// The column at which a command line begins.
     pub(crate) column: u16,
@@ -81,8 +74,6 @@ pub(crate) struct EmptyPrompt {
     pub(crate) above: (u16, u16),
     /// Whether the shell has a line editor; otherwise, the terminal collects the line.
     pub(crate) has_editor: bool,
-    /// The keymap of the line editor, if a probe was typed.
-    pub(crate) probed: Option<Keymap>,
     /// The last row of the prompt as shown, if a line editor has the line.
     pub(crate) text: String,
 }
@@ -101,15 +92,6 @@ impl EmptyPrompt {
     }
 }
 
-/// The keymap of a line editor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keymap {
-    /// Emacs keys.
-    Emacs,
-    /// Vi keys, in insert mode.
-    Vi,
-}
-
 /// The state of a prompt: empty, or why not.
 enum PromptState {
     Empty(EmptyPrompt),
@@ -117,13 +99,11 @@ enum PromptState {
     Typed(String),
     /// The shell waits for the rest of a command, with this prompt.
     Continued(String),
-    /// The prompt may be the shell's primary prompt or a continuation prompt.
-    Unsure(String),
-    /// The line does not show what is typed.
-    Unknown,
+    /// This row, up to the cursor, does not tell.
+    Unknown(String),
     /// The shell asks something else than for a command.
     Question(String),
-    /// A user typed meanwhile, and the probe was removed.
+    /// The screen changed meanwhile.
     Disturbed,
 }
 
@@ -149,21 +129,14 @@ impl Prompt<'_> {
     pub(crate) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
         for attempt in 0..ATTEMPTS {
             let now = self.now().await;
-            let found = match now.look().await? {
-                Some(found) => found,
-                // Keys of a probe would have to find a line editor on another host.
-                None if now.reader.is_marked => PromptState::Unknown,
-                None if now.reader.canonical => now.ask_terminal().await?,
-                None => now.ask_editor().await?,
-            };
+            let found = if now.reader.canonical { now.ask_terminal().await? } else { now.look().await? };
             let abandon = match found {
                 PromptState::Empty(prompt) => return Ok(prompt),
                 PromptState::Disturbed if attempt + 1 < ATTEMPTS => continue,
                 PromptState::Typed(_) => attempt > 0,
                 PromptState::Question(_)
                 | PromptState::Continued(_)
-                | PromptState::Unsure(_)
-                | PromptState::Unknown
+                | PromptState::Unknown(_)
                 | PromptState::Disturbed => true,
             };
             if !clear || attempt + 1 == ATTEMPTS {
@@ -182,7 +155,7 @@ impl Prompt<'_> {
                 self.pane.set_primary_prompt(self.reader.id(), prompt);
             }
         }
-        Err(self.refusal(&PromptState::Unknown))
+        Err(self.refusal(&PromptState::Unknown(String::new())))
     }
 
     fn refusal(&self, found: &PromptState) -> Error {
@@ -196,17 +169,14 @@ impl Prompt<'_> {
                 format!("the shell in pane {pane} is waiting for the rest of a command (its prompt is `{prompt}`)"),
                 None,
             ),
-            PromptState::Unsure(prompt) => (
-                format!(
-                    "cannot tell by its prompt `{prompt}` whether the shell in pane {pane} is waiting for the rest \
-                     of a command"
-                ),
-                None,
-            ),
             PromptState::Question(prompt) => {
                 (format!("the shell in pane {pane} waits for the answer to `{}`", prompt.trim()), None)
             }
-            PromptState::Empty(_) | PromptState::Unknown | PromptState::Disturbed => {
+            PromptState::Unknown(row) if !row.trim().is_empty() => {
+                let integration = "`muxtap shell-integration` marks prompts";
+                (format!("cannot tell whether `{row}` in pane {pane} is an empty prompt ({integration})"), None)
+            }
+            PromptState::Empty(_) | PromptState::Unknown(_) | PromptState::Disturbed => {
                 (format!("cannot tell whether the prompt of pane {pane} contains text: it is not visible"), None)
             }
         };
@@ -218,10 +188,6 @@ impl Prompt<'_> {
     /// Returns whether this is known to be the shell's primary prompt.
     fn is_primary_prompt(&self, prompt: &str) -> bool {
         self.pane.primary_prompt(self.reader.id()).as_deref() == Some(prompt)
-    }
-
-    async fn is_at_prompt(&self) -> bool {
-        matches!(shell::waiting_shell(&self.server.host, self.pane).await, ForegroundState::Shell(_))
     }
 
     /// Returns whether the shell that was found waits for a line. Behind another terminal, its marks tell.
@@ -253,15 +219,15 @@ impl Prompt<'_> {
         Ok(spot.x == prompt.column && self.row(spot.y, spot.x).await? == prompt.text)
     }
 
-    /// Presses keys that ask the line editor, unless a user has entered the line: then they would go to
+    /// Presses keys for the terminal or the line editor, unless a user has entered the line: then they would go to
     /// the program that it runs.
     async fn ask(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let give_up = Instant::now() + PATIENCE;
         while !self.is_same_shell().await {
             if Instant::now() >= give_up {
                 let message = format!(
-                    "a line was entered in pane {} while run looked whether the prompt was empty, and runs, perhaps \
-                     with a `:` at its end; the command of run was not typed",
+                    "a line was entered in pane {} while run looked whether the prompt was empty, and runs; the \
+                     command of run was not typed",
                     self.pane.id()
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));

@@ -356,6 +356,9 @@ impl StartedRun {
             let shell_ended = end == RunEnd::Shell;
             serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
         };
+        if let Some((end, _)) = found.end {
+            pane.set_run_end(end);
+        }
         // The shell runs something other than the command.
         let altered = found.length.is_some_and(|length| !self.lengths.contains(&length));
         if altered || found.begin.is_none() {

@@ -16,6 +16,9 @@ use crate::{
     limits,
 };
 
+/// Switches bracketed paste on: bash and fish begin to edit a line with it, zsh does so after its prompt.
+const EDITS: &[u8] = b"\x1b[?2004h";
+
 /// Records of what muxtap typed in a pane, and what it knows of the pane's prompt.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Input {
@@ -28,6 +31,9 @@ pub(super) struct Input {
     typing: Option<Typing>,
     /// A prompt known to be a shell's primary prompt, not its prompt for the rest of a command, and that shell.
     prompt: Option<(ShellId, String)>,
+    /// The stream's end when the last `run` had ended: the shell's prompt follows.
+    #[serde(skip)]
+    run_end: Option<u64>,
     /// The nonce of the mark that begins the output of the command line being typed.
     run_nonce: String,
     /// The command that this line runs.
@@ -157,6 +163,25 @@ impl PaneState {
         locked.input.prompt.as_ref().filter(|(known, _)| *known == shell).map(|(_, prompt)| prompt.clone())
     }
 
+    /// Records where a `run` has ended in the stream.
+    pub(crate) fn set_run_end(&self, offset: u64) {
+        self.lock().input.run_end = Some(offset);
+    }
+
+    /// Returns whether the shell has printed this prompt, and nothing after it, since a `run` ended or since its line
+    /// editor began: whatever precedes it in its row is output.
+    pub(crate) fn is_prompt_alone(&self, prompt: &str) -> bool {
+        let locked = self.lock();
+        let ring = &locked.output.ring;
+        let end = ring.end();
+        let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(ring.start());
+        let editor = memchr::memmem::rfind(&ring.bytes(from, end), EDITS).map(|at| from + at as u64);
+        [editor, locked.input.run_end.filter(|at| *at >= from)]
+            .into_iter()
+            .flatten()
+            .any(|at| render::render_text(ring, at, end).rsplit('\n').next() == Some(prompt))
+    }
+
     /// Returns whether a trusted shell waits for a line, and nothing was shown since its prompt.
     pub(crate) fn is_trusted_line_empty(&self) -> bool {
         let locked = self.lock();
@@ -187,7 +212,6 @@ impl PaneState {
     /// Returns whether zsh's line editor waits for a line and nothing was shown since its prompt: it
     /// switches bracketed paste on just after the prompt.
     pub(crate) fn is_zsh_line_empty(&self) -> bool {
-        const EDITS: &[u8] = b"\x1b[?2004h";
         let locked = self.lock();
         let ring = &locked.output.ring;
         let (from, end) = (ring.end().saturating_sub(limits::LAST_LINE_BYTES).max(ring.start()), ring.end());

@@ -16,12 +16,8 @@ const TYPED_AHEAD: Duration = Duration::from_millis(30);
 const INSERT: &[u8] = b"i\x7f";
 
 impl Prompt<'_> {
-    /// Finds out by the marks of the shell and by the screen whether something is typed. `None` if
-    /// they do not tell.
-    pub(super) async fn look(&self) -> Result<Option<PromptState>> {
-        if self.reader.canonical {
-            return Ok(None);
-        }
+    /// Finds out by the marks of the shell and by the screen whether something is typed at a line editor.
+    pub(super) async fn look(&self) -> Result<PromptState> {
         let give_up = Instant::now() + PATIENCE;
         let (is_calm, spot, shown) = loop {
             // Text that was typed ahead appears just after the prompt.
@@ -42,19 +38,18 @@ impl Prompt<'_> {
         };
         let (row, below) = split_at_column(&shown, usize::from(spot.width));
         let (prompt, after) = split_at_column(row, usize::from(spot.x));
-        let is_blank = after.trim().is_empty() && below.trim().is_empty();
+        let is_blank = below.trim().is_empty() && is_blank_after(after, usize::from(spot.width.saturating_sub(spot.x)));
         let at_cursor = || EmptyPrompt {
             cursor: spot,
             clear: INSERT.to_vec(),
             column: spot.x,
             above: (0, spot.x),
             has_editor: true,
-            probed: None,
             text: prompt.to_owned(),
         };
         let empty = || {
             self.pane.set_primary_prompt(self.reader.id(), prompt.to_owned());
-            Some(PromptState::Empty(at_cursor()))
+            PromptState::Empty(at_cursor())
         };
         // Text to the right may be a right prompt, if nothing was shown since the prompt.
         let is_marked_empty =
@@ -65,7 +60,7 @@ impl Prompt<'_> {
                 return Ok(empty());
             }
             if self.reader.is_marked {
-                return Ok(Some(PromptState::Disturbed));
+                return Ok(PromptState::Disturbed);
             }
         }
         let is_untouched = self.reader.shell == Shell::Zsh && self.pane.is_zsh_line_empty();
@@ -75,19 +70,20 @@ impl Prompt<'_> {
         if is_first_row && known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
         }
-        if is_first_row && is_blank && known.as_deref().is_some_and(|known| follows_output(prompt, known)) {
-            return Ok(Some(PromptState::Empty(at_cursor())));
+        let is_after_output =
+            |known: &str| follows_output(prompt, known) || prompt.ends_with(known) && self.pane.is_prompt_alone(known);
+        if is_first_row && is_blank && known.as_deref().is_some_and(is_after_output) {
+            return Ok(PromptState::Empty(at_cursor()));
         }
         let typed = known.as_deref().and_then(|known| prompt.strip_prefix(known));
         if let Some(text) = typed.map(|typed| format!("{typed}{}", after.trim_end())).filter(|text| !text.is_empty()) {
-            // Keys of a probe would go between those that a person types now.
-            return Ok(Some(PromptState::Typed(text)));
+            return Ok(PromptState::Typed(text));
         }
         if self.reader.shell.is_continuation(prompt) {
-            return Ok(Some(PromptState::Continued(prompt.to_owned())));
+            return Ok(PromptState::Continued(prompt.to_owned()));
         }
         if is_question(prompt) {
-            return Ok(Some(PromptState::Question(prompt.to_owned())));
+            return Ok(PromptState::Question(prompt.to_owned()));
         }
         if prompt.trim().is_empty() && is_untouched {
             return Ok(empty());
@@ -96,23 +92,27 @@ impl Prompt<'_> {
             known.chars().next() == prompt.chars().next()
                 && known.trim_end().chars().last() == prompt.trim_end().chars().last()
         });
-        // bash has `> ` before the rest of a command.
-        let is_sign =
-            ends_in_only_sigil(prompt) && !(self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>'));
-        if is_first_row && (is_blank || is_untouched) && is_like_known && is_sign {
-            return Ok(empty());
+        if is_first_row && (is_blank || is_untouched) && is_like_known {
+            // bash has `> ` before the rest of a command.
+            let is_rest = self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>');
+            let is_sign = !is_rest && ends_in_only_sigil(prompt);
+            let is_prompt = is_sign || !is_rest && follows_place(prompt) || is_untouched && ends_in_word_sigil(prompt);
+            if is_prompt || !is_rest && self.has_stood_before(prompt, spot).await? {
+                return Ok(empty());
+            }
         }
-        // Where something prints meanwhile, a probe would not be found again, and the row shows no prompt.
-        let is_lost = !is_calm
-            || prompt.trim().is_empty() && self.reader.shell != Shell::Zsh && !self.fills_row_above(spot).await?;
-        Ok(is_lost.then_some(PromptState::Unknown))
+        if !is_calm || self.reader.is_marked {
+            return Ok(PromptState::Unknown(String::new()));
+        }
+        Ok(typed_or_unknown(prompt, after))
     }
 
-    /// Returns whether the cursor is at the beginning of a row because a prompt fills the row above.
-    async fn fills_row_above(&self, spot: CursorPosition) -> Result<bool> {
-        let Some(y) = spot.y.checked_sub(1).filter(|_| spot.x == 0) else { return Ok(false) };
-        let above = self.row(y, spot.width).await?;
-        Ok(above.trim_end().chars().map(columns).sum::<usize>() + 1 >= usize::from(spot.width))
+    /// Returns whether a row above begins with this one, which ends in a sign, and goes on: a command was entered
+    /// there.
+    async fn has_stood_before(&self, prompt: &str, spot: CursorPosition) -> Result<bool> {
+        let Some(above) = spot.y.checked_sub(1).filter(|_| ends_in_word_sigil(prompt)) else { return Ok(false) };
+        let rows = self.captured(0, usize::from(above), "-J").await?;
+        Ok(rows.lines().any(|row| row.strip_prefix(prompt).is_some_and(|command| !command.trim().is_empty())))
     }
 
     /// Returns whether the row above is full and may go on in the cursor's row. tmux knows where bash wraps
@@ -176,10 +176,56 @@ fn ends_in_only_sigil(prompt: &str) -> bool {
     !before.split(is_sigil).skip(1).any(|after| after.starts_with(' '))
 }
 
+/// Returns whether a prompt's last row ends in `$`, `#` or `>` as a word of its own after words.
+fn ends_in_word_sigil(prompt: &str) -> bool {
+    words_before_sigil(prompt).is_some_and(|words| !words.trim().is_empty())
+}
+
+/// Returns what precedes a `$`, `#` or `>` that is a word of its own at the end of a row.
+fn words_before_sigil(prompt: &str) -> Option<&str> {
+    let words = prompt.trim_end().strip_suffix(['$', '#', '>'])?;
+    (prompt.ends_with(' ') && words.ends_with(' ')).then_some(words)
+}
+
+/// Returns whether a prompt's last row is a place and a `$`, `#` or `>`: names of users, hosts and directories
+/// (`me@host ~/src $ `, `/ # `), or a user's name and a directory's (`me@host src $ `); or an object in JSON. After a
+/// prompt without any sign, a command could be typed that looks so, but such commands do not end in a sign.
+fn follows_place(prompt: &str) -> bool {
+    if prompt.starts_with("{\"") && prompt.trim_end().ends_with('}') {
+        return true;
+    }
+    let Some(words) = words_before_sigil(prompt) else { return false };
+    let is_place = |word: &&str| word.contains(['@', '~', '/', ':', '[', ']', '(', ')']);
+    let mut words = words.split_whitespace();
+    let Some(first) = words.next().filter(is_place) else { return false };
+    let rest: Vec<&str> = words.collect();
+    rest.iter().all(|word| is_place(&word)) || first.contains('@') && rest.len() == 1
+}
+
+/// Returns whether nothing is typed after the cursor: the rest of the row, of so many cells, is blank, or is a right
+/// prompt.
+fn is_blank_after(after: &str, cells: usize) -> bool {
+    let text = after.trim_end();
+    let is_apart = text.starts_with("  ");
+    let width: usize = text.chars().map(columns).sum();
+    text.is_empty() || is_apart && width + 1 >= cells
+}
+
+/// Returns what is typed after the first sign that ends prompts; without one, the row does not tell. `after`: the text
+/// after the cursor.
+pub(super) fn typed_or_unknown(prompt: &str, after: &str) -> PromptState {
+    let signs = prompt.char_indices().filter(|(_, character)| SIGILS.contains(*character));
+    let mut typed = signs.filter_map(|(at, sign)| prompt.get(at + sign.len_utf8()..)?.strip_prefix(' '));
+    match typed.next().map(|typed| format!("{typed}{}", after.trim_end())) {
+        Some(typed) if !typed.trim().is_empty() => PromptState::Typed(typed),
+        _ => PromptState::Unknown(prompt.to_owned()),
+    }
+}
+
 /// Returns the output without a line end before the known prompt in this row. bash's line editor counts
 /// its columns from the prompt then, and much of what it prints is not understood. A prompt without a
 /// name could as well be the end of what is typed.
-pub(super) fn output_before<'a>(row: &'a str, known: &str) -> Option<&'a str> {
+fn output_before<'a>(row: &'a str, known: &str) -> Option<&'a str> {
     let has_name = known.chars().filter(|character| character.is_alphanumeric()).count() >= 3;
     row.strip_suffix(known).filter(|output| has_name && !output.is_empty())
 }
@@ -223,6 +269,60 @@ mod tests {
             ("words ", false),
         ] {
             assert_eq!(ends_in_only_sigil(row), is_prompt, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_and_a_sign_are_a_prompt() {
+        for (row, is_prompt) in [
+            ("/ # ", true),
+            ("~/src $ ", true),
+            ("(venv) me@host ~/src $ ", true),
+            ("[12:31:02] me@host # ", true),
+            ("me@host src $ ", true),
+            ("me@host src main $ ", false),
+            ("~/src echo 100 $ ", false),
+            ("words $ ", false),
+            ("$ ", false),
+            ("/ #", false),
+            ("me@host ~/src > ", true),
+            ("{\"cwd\":\"/tmp\"} ", true),
+            ("{ echo \"}\"; } ", false),
+            ("cat /dev/null > ", false),
+        ] {
+            assert_eq!(follows_place(row), is_prompt, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_typed_follows_the_first_sign() {
+        for (prompt, after, typed) in [
+            ("me@host:~# touch a ", "", Some("touch a ")),
+            ("$ echo $ ", "", Some("echo $ ")),
+            ("~ \u{276f} echo", " one  ", Some("echo one")),
+            ("$ ", "echo one", Some("echo one")),
+            ("$ ", "", None),
+            ("words touch a", "", None),
+        ] {
+            let found = match typed_or_unknown(prompt, after) {
+                PromptState::Typed(typed) => Some(typed),
+                _ => None,
+            };
+            assert_eq!(found.as_deref(), typed, "{prompt:?}");
+        }
+    }
+
+    #[test]
+    fn a_right_prompt_is_apart_and_at_the_edge() {
+        for (after, cells, is_blank) in [
+            ("", 10, true),
+            ("     right", 10, true),
+            ("    right", 10, true),
+            ("  right", 10, false),
+            ("abcdefghij", 10, false),
+            (" bcdefghij", 10, false),
+        ] {
+            assert_eq!(is_blank_after(after, cells), is_blank, "{after:?}");
         }
     }
 

@@ -293,23 +293,15 @@ impl Server {
                 Some(file) => Ok(reader.shell.source_line(file.path(), forgets)),
                 None => reader.shell.typed_line(command, nonce, &empty),
             };
-            let line = match line {
-                Ok(line) => line.padded(&empty),
-                Err(error) => {
-                    prompt.undo(&empty).await?;
-                    return Err(error);
-                }
-            };
+            let line = line?.padded(&empty);
             if let Some(file) = &file {
                 let erasure = Erasure::of(&line, &empty);
                 let written = file.write(&run_script::script(reader.shell, command, nonce, file.path(), &erasure));
                 if let Err(error) = written {
-                    prompt.undo(&empty).await?;
                     return Err(Error::internal(format!("cannot write {}: {error}; nothing was run", file.path())));
                 }
             }
             if !progress.begin_line(file) {
-                prompt.undo(&empty).await?;
                 return Err(too_late(pane));
             }
             let mark = pane.begin_command_line(nonce, &line, command);
@@ -321,8 +313,7 @@ impl Server {
             progress.remove_file();
             pane.end_command_line(matches!(sent, Ok(Entered::Removed(_))));
             match sent? {
-                Entered::Yes | Entered::ByUser => {}
-                Entered::Moved => prompt.undo(&empty).await?,
+                Entered::Yes | Entered::ByUser | Entered::Moved => {}
                 Entered::Unknown => {
                     return Err(unknown(
                         ErrorCode::InconsistentState,

@@ -1,0 +1,85 @@
+//! Asking a terminal that collects the line what is typed, where the shell has no line editor.
+
+use std::time::Instant;
+
+use muxtap_api::Result;
+
+use super::{CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState, look};
+
+/// Makes a terminal in cooked mode print the typed line again (`VREPRINT`, termios(3)).
+const REPRINT: &[u8] = b"\x12";
+
+impl Prompt<'_> {
+    /// Makes a terminal that collects the line show it again. This is the only way to see text that
+    /// was typed while a program ran: its echo is above the prompt.
+    pub(super) async fn ask_terminal(&self) -> Result<PromptState> {
+        let (before, prompt) = self.prompt_shown().await?;
+        if self.reader.kill == 0 {
+            return Ok(PromptState::Unknown(prompt));
+        }
+        if self.reader.shell.is_continuation(&prompt) {
+            return Ok(PromptState::Continued(prompt));
+        }
+        if look::is_question(&prompt) {
+            return Ok(PromptState::Question(prompt));
+        }
+        if !self.now().await.reader.canonical {
+            // The shell has switched its line editor on, which has another meaning for the key.
+            return Ok(PromptState::Disturbed);
+        }
+        if !self.is_own_prompt(&prompt) {
+            return Ok(look::typed_or_unknown(&prompt, ""));
+        }
+        let (after, reached) = self.reprint(before).await?;
+        if reached {
+            return Ok(PromptState::Empty(EmptyPrompt {
+                cursor: after,
+                clear: vec![self.reader.kill],
+                column: 0,
+                above: (1, before.x),
+                has_editor: false,
+                text: prompt,
+            }));
+        }
+        if after == before {
+            return Ok(PromptState::Unknown(prompt));
+        }
+        self.row(after.y, after.x).await.map(PromptState::Typed)
+    }
+
+    /// Makes the terminal print the typed line again. Returns the cursor's position afterwards, and
+    /// whether it is at the beginning of a row of its own.
+    async fn reprint(&self, before: CursorPosition) -> Result<(CursorPosition, bool)> {
+        let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
+        let after = self.ask(REPRINT, line_below).await?;
+        Ok((after.spot, after.reached))
+    }
+
+    /// Returns whether this is the primary prompt of a shell without a line editor.
+    fn is_own_prompt(&self, prompt: &str) -> bool {
+        prompt.ends_with("$ ") || prompt.ends_with("# ") || self.is_primary_prompt(prompt)
+    }
+
+    /// Returns the cursor's position once a prompt precedes it, and the row up to there; after a
+    /// timeout also without a prompt.
+    ///
+    /// A shell without a line editor gives no sign when it waits for a line. It prints its prompt a
+    /// moment after a command has ended, after the command's last output.
+    async fn prompt_shown(&self) -> Result<(CursorPosition, String)> {
+        let mut changes = self.pane.changes();
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            changes.borrow_and_update();
+            let spot = self.spot().await?;
+            let row = self.row(spot.y, spot.x).await?;
+            let is_prompt = self.is_own_prompt(&row) || self.reader.shell.is_continuation(&row);
+            if is_prompt || Instant::now() >= give_up {
+                return Ok((spot, row));
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(give_up.into()) => {}
+                changed = changes.changed() => if changed.is_err() { return Err(self.ended()) },
+            }
+        }
+    }
+}
