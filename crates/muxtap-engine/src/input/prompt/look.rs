@@ -199,7 +199,7 @@ fn follows_place(prompt: &str) -> bool {
     let mut words = words.split_whitespace();
     let Some(first) = words.next().filter(is_place) else { return false };
     let rest: Vec<&str> = words.collect();
-    rest.iter().all(|word| is_place(word)) || first.contains('@') && rest.len() == 1
+    rest.iter().all(is_place) || first.contains('@') && rest.len() == 1
 }
 
 /// Returns whether nothing is typed after the cursor: the rest of the row, of so many cells, is blank, or is a right
