@@ -168,18 +168,17 @@ impl PaneState {
         self.lock().input.run_end = Some(offset);
     }
 
-    /// Returns whether the shell has printed this prompt, and nothing after it, since a `run` ended or since its line
-    /// editor began: whatever precedes it in its row is output.
-    pub(crate) fn is_prompt_alone(&self, prompt: &str) -> bool {
+    /// Returns the last line that the shell has printed since a `run` ended, and since its line editor began: its
+    /// prompt and what is typed there, without output that precedes them in their row.
+    pub(crate) fn lines_of_shell(&self) -> Vec<String> {
         let locked = self.lock();
         let ring = &locked.output.ring;
         let end = ring.end();
         let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(ring.start());
         let editor = memchr::memmem::rfind(&ring.bytes(from, end), EDITS).map(|at| from + at as u64);
-        [editor, locked.input.run_end.filter(|at| *at >= from)]
-            .into_iter()
-            .flatten()
-            .any(|at| render::render_text(ring, at, end).rsplit('\n').next() == Some(prompt))
+        let begins = [editor, locked.input.run_end.filter(|at| *at >= from)].into_iter().flatten();
+        let last_line = |text: String| text.rsplit('\n').next().unwrap_or_default().to_owned();
+        begins.map(|at| last_line(render::render_text(ring, at, end))).collect()
     }
 
     /// Returns whether a trusted shell waits for a line, and nothing was shown since its prompt.

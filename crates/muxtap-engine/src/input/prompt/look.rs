@@ -70,8 +70,10 @@ impl Prompt<'_> {
         if is_first_row && known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
         }
-        let is_after_output =
-            |known: &str| follows_output(prompt, known) || prompt.ends_with(known) && self.pane.is_prompt_alone(known);
+        let lines = self.pane.lines_of_shell();
+        let is_after_output = |known: &str| {
+            follows_output(prompt, known) || prompt.ends_with(known) && lines.iter().any(|line| line == known)
+        };
         if is_first_row && is_blank && known.as_deref().is_some_and(is_after_output) {
             return Ok(PromptState::Empty(at_cursor()));
         }
@@ -92,13 +94,19 @@ impl Prompt<'_> {
             known.chars().next() == prompt.chars().next()
                 && known.trim_end().chars().last() == prompt.trim_end().chars().last()
         });
-        if is_first_row && (is_blank || is_untouched) && is_like_known {
-            // bash has `> ` before the rest of a command.
-            let is_rest = self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>');
-            let is_sign = !is_rest && ends_in_only_sigil(prompt);
-            let is_prompt = is_sign || !is_rest && follows_place(prompt) || is_untouched && ends_in_word_sigil(prompt);
-            if is_prompt || !is_rest && self.has_stood_before(prompt, spot).await? {
+        // bash has `> ` before the rest of a command.
+        let is_rest = self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>');
+        if is_first_row && (is_blank || is_untouched) {
+            let is_prompt = |row: &str| !is_rest && (ends_in_only_sigil(row) || follows_place(row));
+            let is_sign =
+                is_prompt(prompt) || is_untouched && (ends_in_word_sigil(prompt) || begins_with_sigil(prompt));
+            if is_like_known && (is_sign || !is_rest && self.has_stood_before(prompt, spot).await?) {
                 return Ok(empty());
+            }
+            // The output before it is no part of the prompt.
+            if lines.iter().any(|line| line.len() < prompt.len() && prompt.ends_with(line.as_str()) && is_prompt(line))
+            {
+                return Ok(PromptState::Empty(at_cursor()));
             }
         }
         if !is_calm || self.reader.is_marked {
@@ -187,19 +195,35 @@ fn words_before_sigil(prompt: &str) -> Option<&str> {
     (prompt.ends_with(' ') && words.ends_with(' ')).then_some(words)
 }
 
+/// Returns whether a prompt's last row begins with a sign, as that of oh-my-zsh does.
+fn begins_with_sigil(prompt: &str) -> bool {
+    prompt.chars().next().is_some_and(|first| SIGILS.contains(first) && !first.is_ascii())
+}
+
 /// Returns whether a prompt's last row is a place and a `$`, `#` or `>`: names of users, hosts and directories
-/// (`me@host ~/src $ `, `/ # `), or a user's name and a directory's (`me@host src $ `); or an object in JSON. After a
-/// prompt without any sign, a command could be typed that looks so, but such commands do not end in a sign.
+/// (`me@host ~/src $ `, `/ # `), and at most one other word (`me@host src $ `, `~/src main $ `). Or it is oh-my-zsh's
+/// (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON. At a prompt without any sign, a command could be typed that
+/// looks so, but such commands do not end in a sign.
 fn follows_place(prompt: &str) -> bool {
-    if prompt.starts_with("{\"") && prompt.trim_end().ends_with('}') {
+    let bare = prompt.trim_end();
+    if !prompt.ends_with(' ') {
+        return false;
+    }
+    if bare.starts_with("{\"") && bare.ends_with('}') {
         return true;
     }
+    let is_place = |word: &&str| {
+        let is_icon = |character: char| !character.is_ascii() && !character.is_alphanumeric();
+        word.contains(['@', '~', '/', ':', '[', ']', '(', ')']) || word.chars().all(is_icon)
+    };
+    if begins_with_sigil(bare) {
+        let words: Vec<&str> = bare.trim_end_matches('✗').split_whitespace().skip(1).collect();
+        let is_branch = words.last().is_some_and(|word| word.starts_with("git:(") && word.ends_with(')'));
+        return is_branch && words.len() == 2 || words.len() == 1 && words.iter().all(is_place);
+    }
     let Some(words) = words_before_sigil(prompt) else { return false };
-    let is_place = |word: &&str| word.contains(['@', '~', '/', ':', '[', ']', '(', ')']);
-    let mut words = words.split_whitespace();
-    let Some(first) = words.next().filter(is_place) else { return false };
-    let rest: Vec<&str> = words.collect();
-    rest.iter().all(is_place) || first.contains('@') && rest.len() == 1
+    let words: Vec<&str> = words.split_whitespace().collect();
+    words.first().is_some_and(is_place) && words.iter().filter(|word| !is_place(word)).count() <= 1
 }
 
 /// Returns whether nothing is typed after the cursor: the rest of the row, of so many cells, is blank, or is a right
@@ -214,7 +238,9 @@ fn is_blank_after(after: &str, cells: usize) -> bool {
 /// Returns what is typed after the first sign that ends prompts; without one, the row does not tell. `after`: the text
 /// after the cursor.
 pub(super) fn typed_or_unknown(prompt: &str, after: &str) -> PromptState {
-    let signs = prompt.char_indices().filter(|(_, character)| SIGILS.contains(*character));
+    // A directory follows the sign at the beginning of oh-my-zsh's prompt.
+    let begin = usize::from(prompt.starts_with("➜  "));
+    let signs = prompt.char_indices().skip(begin).filter(|(_, character)| SIGILS.contains(*character));
     let mut typed = signs.filter_map(|(at, sign)| prompt.get(at + sign.len_utf8()..)?.strip_prefix(' '));
     match typed.next().map(|typed| format!("{typed}{}", after.trim_end())) {
         Some(typed) if !typed.trim().is_empty() => PromptState::Typed(typed),
@@ -280,6 +306,13 @@ mod tests {
             ("(venv) me@host ~/src $ ", true),
             ("[12:31:02] me@host # ", true),
             ("me@host src $ ", true),
+            ("~/src main $ ", true),
+            ("\u{1f427} /tmp # ", true),
+            ("\u{279c}  src git:(main) \u{2717} ", true),
+            ("\u{279c}  src git:(main) ", true),
+            ("\u{279c}  ~ ", true),
+            ("\u{279c}  src ", false),
+            ("\u{279c}  src git:(main) ls ", false),
             ("me@host src main $ ", false),
             ("~/src echo 100 $ ", false),
             ("words $ ", false),
@@ -303,6 +336,8 @@ mod tests {
             ("$ ", "echo one", Some("echo one")),
             ("$ ", "", None),
             ("words touch a", "", None),
+            ("\u{279c}  src ", "", None),
+            ("\u{279c}  src git:(main) \u{2717} ls", "", Some("ls")),
         ] {
             let found = match typed_or_unknown(prompt, after) {
                 PromptState::Typed(typed) => Some(typed),
