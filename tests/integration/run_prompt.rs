@@ -112,6 +112,40 @@ fn typed_text_that_looks_like_a_prompt_is_no_prompt() {
     });
 }
 
+/// The same before any command, at the prompts of distributions.
+#[test]
+fn half_a_line_at_a_common_prompt_is_no_prompt() {
+    each_shell_at("60", "24", |world, pane, name| {
+        let (prompt, shown) = match name {
+            "fish" => ("function fish_prompt; echo -n 'me@host ~> '; end", "me@host ~> "),
+            "zsh" => ("PS1='me@host dir %% '", "me@host dir % "),
+            "bash" => ("PS1='me@host:~$ '", "me@host:~$ "),
+            _ => return,
+        };
+        types(world, pane, prompt);
+        world.tmux(&["send-keys", "-t", pane, "Enter"]);
+        eventually("the prompt shows", || last_line(world, pane).trim_end() == shown.trim_end());
+        // The last cell of the row is a blank that is typed.
+        let wrapped = format!("{:a<width$} date +% ", "echo >made ", width = 59 - shown.len());
+        for typed in ["ls # ", "./x /y $ ", "echo >made > ", "date +%", "date +% ", &wrapped] {
+            world.tmux(&["send-keys", "-t", pane, "-l", typed]);
+            let end = typed.split_whitespace().next_back().unwrap();
+            eventually("it shows", || screen(world, pane).trim_end().ends_with(end));
+            let answer = world.muxtap(&["run", "-t", pane, "-T", "10", "--", "echo ran >made"]);
+            assert_eq!(answer.status, 1, "{name}: {typed}: {answer:?}");
+            assert!(answer.stderr.contains("nothing was run"), "{name}: {typed}: {answer:?}");
+            starts_anew(world, pane);
+        }
+        // What follows the cursor is no right prompt.
+        world.tmux(&["send-keys", "-t", pane, "-l", "  echo >made"]);
+        eventually("it shows", || last_line(world, pane).trim_end().ends_with("made"));
+        world.tmux(&["send-keys", "-t", pane, "C-a"]);
+        world.error("CONFLICT", &["run", "-t", pane, "-T", "10", "--", "echo ran >made"]);
+        starts_anew(world, pane);
+        assert_eq!(ran(world, pane, &[], "ls"), says("", 0), "{name}");
+    });
+}
+
 /// What cannot be known without a key is refused: the terminal prints nothing.
 #[test]
 fn nothing_is_typed_to_find_out() {

@@ -214,10 +214,15 @@ impl Shell {
         if self != Self::Fish && !bare.is_empty() && bare.chars().all(is_dot) {
             return true;
         }
-        let Some(words) = prompt.trim_end().strip_suffix('>') else { return false };
+        if self != Self::Fish && bare.starts_with('…') {
+            return true;
+        }
+        let Some(words) = prompt.trim_end().strip_suffix(['>', '❯']) else { return false };
         match self {
+            Self::Posix | Self::Bash if bare.ends_with('❯') => false,
+            Self::Zsh if words.trim().is_empty() => false,
             Self::Posix | Self::Bash => words.is_empty(),
-            Self::Zsh => words.split(' ').all(|word| ZSH_CONTINUES.contains(&word)),
+            Self::Zsh => words.split_whitespace().all(|word| ZSH_CONTINUES.contains(&word)),
             // Fish's line editor holds the whole command.
             Self::Fish => false,
         }

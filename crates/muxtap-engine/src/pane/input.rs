@@ -169,14 +169,16 @@ impl PaneState {
     }
 
     /// Returns the last line that the shell has printed since a `run` ended, and since its line editor began: its
-    /// prompt and what is typed there, without output that precedes them in their row.
-    pub(crate) fn lines_of_shell(&self) -> Vec<String> {
+    /// prompt and what is typed there, without output that precedes them in their row. `by_editor`: the line editor says
+    /// that it begins before its prompt, not after it as in zsh.
+    pub(crate) fn lines_of_shell(&self, by_editor: bool) -> Vec<String> {
         let locked = self.lock();
         let ring = &locked.output.ring;
         let end = ring.end();
         let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(ring.start());
         let editor = memchr::memmem::rfind(&ring.bytes(from, end), EDITS).map(|at| from + at as u64);
-        let begins = [editor, locked.input.run_end.filter(|at| *at >= from)].into_iter().flatten();
+        let begins =
+            [editor.filter(|_| by_editor), locked.input.run_end.filter(|at| *at >= from)].into_iter().flatten();
         let last_line = |text: String| text.rsplit('\n').next().unwrap_or_default().to_owned();
         begins.map(|at| last_line(render::render_text(ring, at, end))).collect()
     }

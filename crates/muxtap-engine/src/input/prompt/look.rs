@@ -9,7 +9,7 @@ use super::{CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState};
 use crate::input::shell::Shell;
 
 /// Signs that end prompts.
-const SIGILS: &str = "$#%>❯➜→λ»›▶⟩❱∴✗✔\u{e0b0}";
+const SIGILS: &str = "$#%>❯❮➜→λ»›▶⟩❱∴✗✔\u{e0b0}";
 /// How long after a prompt text may appear that was typed ahead.
 const TYPED_AHEAD: Duration = Duration::from_millis(30);
 /// Makes a line editor insert text, with vi keys in either mode and with emacs keys.
@@ -38,7 +38,9 @@ impl Prompt<'_> {
         };
         let (row, below) = split_at_column(&shown, usize::from(spot.width));
         let (prompt, after) = split_at_column(row, usize::from(spot.x));
-        let is_blank = below.trim().is_empty() && is_blank_after(after, usize::from(spot.width.saturating_sub(spot.x)));
+        let cells = usize::from(spot.width.saturating_sub(spot.x));
+        let may_be_right = matches!(self.reader.shell, Shell::Zsh | Shell::Fish) && is_right_prompt(after, cells);
+        let is_blank = below.trim().is_empty() && (after.trim().is_empty() || may_be_right);
         let at_cursor = || EmptyPrompt {
             cursor: spot,
             clear: INSERT.to_vec(),
@@ -70,7 +72,7 @@ impl Prompt<'_> {
         if is_first_row && known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
         }
-        let lines = self.pane.lines_of_shell();
+        let lines = self.pane.lines_of_shell(self.reader.shell != Shell::Zsh);
         let is_after_output = |known: &str| {
             follows_output(prompt, known) || prompt.ends_with(known) && lines.iter().any(|line| line == known)
         };
@@ -87,20 +89,21 @@ impl Prompt<'_> {
         if is_question(prompt) {
             return Ok(PromptState::Question(prompt.to_owned()));
         }
-        if prompt.trim().is_empty() && is_untouched {
+        // Else zsh's `vared` edits a variable.
+        let has_blank_prompt =
+            || self.pane.primary_prompt(self.reader.id()).is_none_or(|known| known.trim().is_empty());
+        if prompt.trim().is_empty() && is_untouched && has_blank_prompt() {
             return Ok(empty());
         }
-        let is_like_known = known.is_none_or(|known| {
-            known.chars().next() == prompt.chars().next()
-                && known.trim_end().chars().last() == prompt.trim_end().chars().last()
-        });
+        let sign = |row: &str| row.trim_end().chars().last();
+        let is_like_known = known.is_none_or(|known| sign(&known) == sign(prompt));
         // bash has `> ` before the rest of a command.
         let is_rest = self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>');
         if is_first_row && (is_blank || is_untouched) {
             let is_prompt = |row: &str| !is_rest && (ends_in_only_sigil(row) || follows_place(row));
             let is_sign =
                 is_prompt(prompt) || is_untouched && (ends_in_word_sigil(prompt) || begins_with_sigil(prompt));
-            if is_like_known && (is_sign || !is_rest && self.has_stood_before(prompt, spot).await?) {
+            if is_like_known && is_sign {
                 return Ok(empty());
             }
             // The output before it is no part of the prompt.
@@ -115,14 +118,6 @@ impl Prompt<'_> {
         Ok(typed_or_unknown(prompt, after))
     }
 
-    /// Returns whether a row above begins with this one, which ends in a sign, and goes on: a command was entered
-    /// there.
-    async fn has_stood_before(&self, prompt: &str, spot: CursorPosition) -> Result<bool> {
-        let Some(above) = spot.y.checked_sub(1).filter(|_| ends_in_word_sigil(prompt)) else { return Ok(false) };
-        let rows = self.captured(0, usize::from(above), "-J").await?;
-        Ok(rows.lines().any(|row| row.strip_prefix(prompt).is_some_and(|command| !command.trim().is_empty())))
-    }
-
     /// Returns whether the row above is full and may go on in the cursor's row. tmux knows where bash wraps
     /// a line; zsh and fish move to the next row themselves.
     async fn is_wrapped(&self, spot: CursorPosition) -> Result<bool> {
@@ -132,9 +127,13 @@ impl Prompt<'_> {
         let line = lines.next().unwrap_or_default();
         let is_marked = lines.next().is_none();
         // tmux keeps the mark of a row that was wrapped, and is erased by now.
-        let (_, last) = split_at_column(line, usize::from(spot.width.saturating_sub(1)));
-        let is_full = !last.is_empty() && !last.starts_with(' ');
-        Ok(is_full && (is_marked || matches!(self.reader.shell, Shell::Zsh | Shell::Fish)))
+        let (row, _) = split_at_column(line, usize::from(spot.width));
+        if is_marked {
+            return Ok(!row.trim().is_empty());
+        }
+        // The last cell may be a blank that is typed, or half of a wide character.
+        let (_, last) = split_at_column(row, usize::from(spot.width.saturating_sub(2)));
+        Ok(!last.trim().is_empty() && matches!(self.reader.shell, Shell::Zsh | Shell::Fish))
     }
 
     /// Waits until the pane has printed nothing for a moment. Returns false if something prints all
@@ -168,20 +167,41 @@ fn split_at_column(row: &str, column: usize) -> (&str, &str) {
     row.split_at(at.map_or(row.len(), |(at, _)| at))
 }
 
-/// Returns whether a prompt's last row ends in a sign that ends prompts, and has none before: then
-/// nothing is typed after it. A sign that a shell's language has, too, is no proof as a word of its
-/// own after others.
+/// Returns whether a word is the name of a user, a host or a directory, or an icon.
+fn is_place(word: &&str) -> bool {
+    let is_icon = |character: char| !character.is_ascii() && !character.is_alphanumeric();
+    word.contains(['@', '~', '/', ':', '[', ']', '(', ')']) || word.chars().all(is_icon)
+}
+
+/// Returns whether a text ends in a sign that ends prompts.
+fn ends_in_sigil(text: &str) -> bool {
+    text.trim_end().ends_with(|last| SIGILS.contains(last))
+}
+
+/// Returns whether a text has a sign that ends prompts: what follows may be typed.
+fn has_sign(text: &str) -> bool {
+    text.contains(['$', '#', '>']) || text.split_whitespace().any(|word| word.ends_with(|last| SIGILS.contains(last)))
+}
+
+/// Returns whether a prompt's last row ends in a sign and a blank, and has no sign before: then nothing is typed after
+/// it. A sign that a shell's language has, too, is no proof as a word of its own after others, nor after several words
+/// that do not begin with a place.
 fn ends_in_only_sigil(prompt: &str) -> bool {
     let bare = prompt.trim_end();
-    let is_sigil = |character| SIGILS.contains(character);
-    let Some(last) = bare.chars().last().filter(|last| is_sigil(*last)) else { return false };
-    let before = bare.strip_suffix(last).unwrap_or_default();
-    let is_typed = |character| "$#>".contains(character);
-    let is_word = before.ends_with(' ') && !before.trim().is_empty();
-    if is_typed(last) && (is_word || before.contains(is_typed)) {
+    let Some(last) = bare.chars().last().filter(|last| prompt.ends_with(' ') && SIGILS.contains(*last)) else {
+        return false;
+    };
+    let before = bare.trim_end_matches(|character| SIGILS.contains(character));
+    if has_sign(before) {
         return false;
     }
-    !before.split(is_sigil).skip(1).any(|after| after.starts_with(' '))
+    let words: Vec<&str> = before.split_whitespace().collect();
+    let is_word = before.ends_with(' ') && !words.is_empty();
+    match last {
+        '$' | '#' | '>' if is_word => false,
+        '$' | '#' | '>' | '%' => words.len() < 2 || words.first().is_some_and(is_place),
+        _ => true,
+    }
 }
 
 /// Returns whether a prompt's last row ends in `$`, `#` or `>` as a word of its own after words.
@@ -200,10 +220,9 @@ fn begins_with_sigil(prompt: &str) -> bool {
     prompt.chars().next().is_some_and(|first| SIGILS.contains(first) && !first.is_ascii())
 }
 
-/// Returns whether a prompt's last row is a place and a `$`, `#` or `>`: names of users, hosts and directories
-/// (`me@host ~/src $ `, `/ # `), and at most one other word (`me@host src $ `, `~/src main $ `). Or it is oh-my-zsh's
-/// (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON. At a prompt without any sign, a command could be typed that
-/// looks so, but such commands do not end in a sign.
+/// Returns whether a prompt's last row is places and a `$`, `#` or `>`: names of users, hosts and directories
+/// (`me@host ~/src $ `, `/ # `). Before a `$` or `#`, also a place and one other word (`me@host src $ `,
+/// `~/src main $ `). Or it is oh-my-zsh's (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON.
 fn follows_place(prompt: &str) -> bool {
     let bare = prompt.trim_end();
     if !prompt.ends_with(' ') {
@@ -212,27 +231,29 @@ fn follows_place(prompt: &str) -> bool {
     if bare.starts_with("{\"") && bare.ends_with('}') {
         return true;
     }
-    let is_place = |word: &&str| {
-        let is_icon = |character: char| !character.is_ascii() && !character.is_alphanumeric();
-        word.contains(['@', '~', '/', ':', '[', ']', '(', ')']) || word.chars().all(is_icon)
-    };
-    if begins_with_sigil(bare) {
-        let words: Vec<&str> = bare.trim_end_matches('✗').split_whitespace().skip(1).collect();
-        let is_branch = words.last().is_some_and(|word| word.starts_with("git:(") && word.ends_with(')'));
-        return is_branch && words.len() == 2 || words.len() == 1 && words.iter().all(is_place);
+    if let Some(after) = bare.strip_prefix("➜  ") {
+        let words: Vec<&str> = after.trim_end_matches('✗').split_whitespace().collect();
+        return match words.as_slice() {
+            [directory] => is_place(directory),
+            [_, branch] => branch.starts_with("git:(") && branch.ends_with(')'),
+            _ => false,
+        };
     }
-    let Some(words) = words_before_sigil(prompt) else { return false };
+    let Some(words) = words_before_sigil(prompt).filter(|words| !has_sign(words)) else { return false };
     let words: Vec<&str> = words.split_whitespace().collect();
-    words.first().is_some_and(is_place) && words.iter().filter(|word| !is_place(word)).count() <= 1
+    match words.as_slice() {
+        [] => false,
+        [place, _] if !bare.ends_with('>') && (place.contains('@') || place.starts_with(['~', '/'])) => true,
+        words => words.iter().all(is_place),
+    }
 }
 
-/// Returns whether nothing is typed after the cursor: the rest of the row, of so many cells, is blank, or is a right
-/// prompt.
-fn is_blank_after(after: &str, cells: usize) -> bool {
+/// Returns whether the text after the cursor, in a row with so many cells left, looks like a right prompt: one piece,
+/// at the edge of the row.
+fn is_right_prompt(after: &str, cells: usize) -> bool {
     let text = after.trim_end();
-    let is_apart = text.starts_with("  ");
     let width: usize = text.chars().map(columns).sum();
-    text.is_empty() || is_apart && width + 1 >= cells
+    text.starts_with("  ") && !text.trim_start().contains("  ") && width + 1 >= cells
 }
 
 /// Returns what is typed after the first sign that ends prompts; without one, the row does not tell. `after`: the text
@@ -243,6 +264,8 @@ pub(super) fn typed_or_unknown(prompt: &str, after: &str) -> PromptState {
     let signs = prompt.char_indices().skip(begin).filter(|(_, character)| SIGILS.contains(*character));
     let mut typed = signs.filter_map(|(at, sign)| prompt.get(at + sign.len_utf8()..)?.strip_prefix(' '));
     match typed.next().map(|typed| format!("{typed}{}", after.trim_end())) {
+        // A prompt of several signs.
+        Some(typed) if ends_in_sigil(&typed) => PromptState::Unknown(prompt.to_owned()),
         Some(typed) if !typed.trim().is_empty() => PromptState::Typed(typed),
         _ => PromptState::Unknown(prompt.to_owned()),
     }
@@ -293,6 +316,13 @@ mod tests {
             ("[host] cat /dev/null > ", false),
             ("~$echo 100 $ ", false),
             ("words ", false),
+            ("[me@host src]$ ", true),
+            ("\u{276f}\u{276f}\u{276f} ", true),
+            ("date +%", false),
+            ("host date +% ", false),
+            ("ls foo# ", false),
+            ("/tmp#date +% ", false),
+            ("me@host:~$ ls # ", false),
         ] {
             assert_eq!(ends_in_only_sigil(row), is_prompt, "{row:?}");
         }
@@ -321,6 +351,13 @@ mod tests {
             ("me@host ~/src > ", true),
             ("{\"cwd\":\"/tmp\"} ", true),
             ("{ echo \"}\"; } ", false),
+            ("me@host:~$ ls # ", false),
+            ("me@host:~$ ./x /y $ ", false),
+            ("[me@host src]$ /bin/true $ ", false),
+            ("me@host:~# cat > ", false),
+            ("me@host dir % ./x /y > ", false),
+            ("\u{276f} ./x ", false),
+            ("me@host ls > ", false),
             ("cat /dev/null > ", false),
         ] {
             assert_eq!(follows_place(row), is_prompt, "{row:?}");
@@ -331,7 +368,7 @@ mod tests {
     fn what_is_typed_follows_the_first_sign() {
         for (prompt, after, typed) in [
             ("me@host:~# touch a ", "", Some("touch a ")),
-            ("$ echo $ ", "", Some("echo $ ")),
+            ("$ echo $ ", "", None),
             ("~ \u{276f} echo", " one  ", Some("echo one")),
             ("$ ", "echo one", Some("echo one")),
             ("$ ", "", None),
@@ -349,15 +386,15 @@ mod tests {
 
     #[test]
     fn a_right_prompt_is_apart_and_at_the_edge() {
-        for (after, cells, is_blank) in [
-            ("", 10, true),
+        for (after, cells, is_right) in [
             ("     right", 10, true),
             ("    right", 10, true),
             ("  right", 10, false),
+            ("  x  right", 10, false),
             ("abcdefghij", 10, false),
             (" bcdefghij", 10, false),
         ] {
-            assert_eq!(is_blank_after(after, cells), is_blank, "{after:?}");
+            assert_eq!(is_right_prompt(after, cells), is_right, "{after:?}");
         }
     }
 
