@@ -173,7 +173,7 @@ impl Prompt<'_> {
                 (format!("the shell in pane {pane} waits for the answer to `{}`", prompt.trim()), None)
             }
             PromptState::Unknown(row) if !row.trim().is_empty() => {
-                let integration = "`muxtap shell-integration` marks prompts";
+                let integration = "the shell integration of muxtap marks prompts";
                 (format!("cannot tell whether `{row}` in pane {pane} is an empty prompt ({integration})"), None)
             }
             PromptState::Empty(_) | PromptState::Unknown(_) | PromptState::Disturbed => {
