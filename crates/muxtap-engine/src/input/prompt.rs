@@ -32,7 +32,7 @@ const CALM: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait for the end of output that follows keys: another program may print all the time.
 const NOISE: Duration = Duration::from_secs(2);
-/// How long a shell may take to read keys that are typed: its line editor may run a command, or the machine may be full.
+/// How long a shell may take to read typed keys: its line editor may run a command, or the machine is busy.
 const UNREAD: Duration = Duration::from_secs(15);
 /// How often a shell is examined that does not wait for a line.
 const LOOK: Duration = Duration::from_millis(20);
@@ -239,7 +239,7 @@ impl Prompt<'_> {
         self.come_to_once_read(begin, is_there).await
     }
 
-    /// The same as [`Self::come_to`], for a shell that may take a while to read its keys.
+    /// Like [`Self::come_to`], but waits longer while the shell has not read its keys.
     async fn come_to_once_read(&self, begin: u64, is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let give_up = Instant::now() + UNREAD;
         loop {

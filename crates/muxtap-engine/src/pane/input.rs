@@ -169,8 +169,8 @@ impl PaneState {
     }
 
     /// Returns the last line that the shell has printed since a `run` ended, and since its line editor began: its
-    /// prompt and what is typed there, without output that precedes them in their row. `by_editor`: the line editor says
-    /// that it begins before its prompt, not after it as in zsh.
+    /// prompt and what is typed there, without output that precedes them in their row. `by_editor`: whether the line
+    /// editor begins before it prints the prompt; zsh's begins after it.
     pub(crate) fn lines_of_shell(&self, by_editor: bool) -> Vec<String> {
         let locked = self.lock();
         let ring = &locked.output.ring;
