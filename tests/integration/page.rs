@@ -225,12 +225,17 @@ impl<S: Read + Write> Page<S> {
     /// Returns the next message; null at the end. Screens are applied, and drawn unless the page
     /// does not draw.
     fn next(&mut self) -> Value {
+        self.next_within_limit().expect("something came, or the connection ended")
+    }
+
+    /// Returns the next message; nothing if none came for `LIMIT` and the connection stays.
+    fn next_within_limit(&mut self) -> Option<Value> {
         let begun = Instant::now();
         // Pings arrive even if nothing else does.
         while begun.elapsed() < LIMIT {
             let text = match self.socket.read() {
                 Ok(Message::Text(text)) => text,
-                Ok(Message::Close(_)) | Err(_) => return Value::Null,
+                Ok(Message::Close(_)) | Err(_) => return Some(Value::Null),
                 Ok(_) => continue,
             };
             let message: Value = serde_json::from_str(&text).unwrap();
@@ -245,9 +250,9 @@ impl<S: Read + Write> Page<S> {
                     let _ = self.socket.send(Message::text(drawn.to_string()));
                 }
             }
-            return message;
+            return Some(message);
         }
-        panic!("nothing came, and the connection stays")
+        None
     }
 
     pub fn next_of(&mut self, kind: &str) -> Value {
@@ -296,15 +301,8 @@ impl<S: Read + Write> Page<S> {
 
     /// Compares a view with tmux's screen.
     fn check(&mut self, view: u64, world: &World, pane: &str) {
-        let ((ours, at), theirs, text) = self.both(view, world, pane);
-        let differs = ours.iter().zip(&theirs.0).enumerate().find(|(_, (ours, theirs))| ours != theirs);
-        if let Some((row, (ours, theirs))) = differs {
-            let at = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
-            let cells = at.map(|at| (at, &ours[at], &theirs[at]));
-            panic!("row {row}: column, ours, tmux's: {cells:?}, of {} and {} cells\n{text}", ours.len(), theirs.len());
-        }
-        assert_eq!(ours.len(), theirs.0.len(), "{text}");
-        assert_eq!(at, theirs.1);
+        let (ours, theirs, text) = self.both(view, world, pane);
+        check_same(&ours, &theirs, &text);
     }
 
     /// Reads until the view equals tmux's current screen: earlier input may still be in transit.
@@ -314,7 +312,9 @@ impl<S: Read + Write> Page<S> {
             if ours == theirs {
                 return;
             }
-            assert!(!self.next().is_null(), "{text}");
+            if self.next_within_limit().is_none_or(|message| message.is_null()) {
+                check_same(&ours, &theirs, &text);
+            }
         }
     }
 
@@ -338,6 +338,18 @@ impl<S: Read + Write> Page<S> {
         self.say(&json!({"type": "nothing", "id": 7}));
         while self.next_of("error")["id"] != 7 {}
     }
+}
+
+/// Panics at the first difference between a view and tmux's screen.
+fn check_same((ours, at): &Shown, theirs: &Shown, text: &str) {
+    let differs = ours.iter().zip(&theirs.0).enumerate().find(|(_, (ours, theirs))| ours != theirs);
+    if let Some((row, (ours, theirs))) = differs {
+        let at = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+        let cells = at.map(|at| (at, &ours[at], &theirs[at]));
+        panic!("row {row}: column, ours, tmux's: {cells:?}, of {} and {} cells\n{text}", ours.len(), theirs.len());
+    }
+    assert_eq!(ours.len(), theirs.0.len(), "{text}");
+    assert_eq!(*at, theirs.1);
 }
 
 /// Creates a pane that prints only what is written to its terminal.

@@ -314,9 +314,10 @@ impl Seed {
             let rows = (0..height).map(|_| main.next(terminal).map(|(_, row)| row).unwrap_or_default()).collect();
             let keeps = terminal.grid.keeps;
             terminal.saved = Some(SavedScreen { rows, columns: u32::from(self.columns), keeps, seeded: true });
-            terminal.saved_cursor = self.saved_cursor;
             terminal.grid.keeps = false;
         }
+        // tmux restores it whether or not the alternate screen is on.
+        terminal.saved_cursor = self.saved_cursor;
         terminal.grid.seeded = true;
         terminal.grid.guesses = visible.iter().any(|row| row.guessed);
         self.forget_untold(terminal, &mut visible);
@@ -631,8 +632,9 @@ mod tests {
         let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
         let cursor = screen.cursor();
         let history = screen.history_size();
+        let (saved_x, saved_y) = screen.terminal.saved_cursor.unwrap_or((u32::MAX, u32::MAX));
         let fields = format!(
-            "{}|{}|{history}|{height}|0|0|||7|{columns}|2000|4294967295|4294967295|0|{}|0|0|1|1|8,16\n",
+            "{}|{}|{history}|{height}|0|0|||7|{columns}|2000|{saved_x}|{saved_y}|0|{}|0|0|1|1|8,16\n",
             cursor.column,
             cursor.row,
             height - 1
@@ -670,6 +672,29 @@ mod tests {
         screen.feed(b"\x1b[31mX");
         let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         assert_eq!(again.capture(&styled), screen.capture(&styled));
+    }
+
+    /// tmux moves the cursor to where the alternate screen was once entered, also if it is not on.
+    #[test]
+    fn what_leaving_the_alternate_screen_restores_comes_back() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let mut screen = Screen::new(Size { columns: 12, rows: 3 }, rules, Settings::default());
+        screen.feed(b"\x1b[3;5H\x1b[44m\x1b[?1049h\x1b[?1049l\x1b[m\x1b[Hhome");
+        let mut again =
+            Screen::from_seed(&parse(&answers(&screen, 12, 3)).unwrap(), rules, Settings::default()).unwrap();
+        let mut informed = again.clone();
+        informed.take_stream_state(&screen, true);
+        for screen in [&mut screen, &mut again, &mut informed] {
+            screen.feed(b"\x1b[?1049lX");
+        }
+        let plain = CaptureOptions::default();
+        assert_eq!(screen.capture(&plain).escape_ascii().to_string(), r"home\n\n    X\n");
+        assert_eq!(again.capture(&plain), screen.capture(&plain));
+        let styled = CaptureOptions { escapes: true, ..plain };
+        assert_eq!(informed.known(&styled), screen.known(&styled));
+        assert!(screen.known(&styled).is_some());
+        // The seed does not tell its color.
+        assert!(again.is_unsure() && !informed.is_unsure());
     }
 
     /// A row that wrapped when the screen was narrower.

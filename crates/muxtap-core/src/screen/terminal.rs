@@ -378,23 +378,25 @@ impl Terminal {
         self.last = None;
     }
 
-    /// Records that the pen, the state that DECSC saved and the character that REP repeats are
-    /// unknown.
+    /// Records that the pen, the saved pens, the state that DECSC saved and the character that REP
+    /// repeats are unknown.
     pub(super) fn forget_pen(&mut self) {
         let pen = Pen::untold(self.rules);
         self.set_style(pen.style);
         self.pen = pen;
+        (self.saved_style, self.saved_other) = (pen.style, pen.other);
         self.decsc = SavedCursor { pen, untold: true, ..SavedCursor::default() };
         self.last = Some(UNTOLD_LAST);
     }
 
-    /// Takes over a half-read character and, with `pen`, the pen, the state that DECSC saved and
-    /// the character that REP repeats.
+    /// Takes over a half-read character and, with `pen`, the pen, the pen of the main screen, the
+    /// state that DECSC saved and the character that REP repeats.
     pub(super) fn take_stream_state(&mut self, before: &Self, pen: bool) {
         self.utf8 = before.utf8;
         if pen {
             self.set_style(before.pen.style);
             self.pen = before.pen;
+            (self.saved_style, self.saved_other) = (before.saved_style, before.saved_other);
             self.decsc = before.decsc;
             self.last = before.last;
             self.learn_pen(before);
