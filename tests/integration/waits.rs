@@ -287,6 +287,34 @@ fn a_prompt_that_is_marked() {
     assert!(sent.elapsed().as_millis() >= 500);
 }
 
+/// A shell that marks its prompts, and starts one that does not.
+#[test]
+fn a_prompt_of_an_inner_shell_without_marks() {
+    let mut world = World::new();
+    world.set("PS1", r"\[\e]133;A\a\]outer$ \[\e]133;B\a\]");
+    world.set("PS0", r"\e]133;C\a");
+    let pane = world.ok(&["new-session", "--", "bash", "--norc"]);
+    let how = || matched(&world, &["-t", &pane, "--prompt", "-T", "20"])["how"].clone();
+    matched(&world, &["-t", &pane, "--prompt", "--since", "start", "-T", "20"]);
+    for inner in ["dash", "bash --norc", "script -qc 'bash --norc' /dev/null"] {
+        line(&world, &pane, &format!("PS1='inner$ ' PS0= {inner}"));
+        assert_eq!(how(), "rule", "{inner}");
+        line(&world, &pane, "PS1='again$ '; sleep 0.3");
+        assert_eq!(how(), "rule", "{inner}");
+        // A program is no shell; what runs behind another terminal is not known.
+        if !inner.contains("script") {
+            line(&world, &pane, "printf 'cost: 5$ '; sleep 100");
+            assert_eq!(waited(&world, &["-t", &pane, "--prompt", "-T", "0.7"]).1, 124, "{inner}");
+            world.ok(&["send-keys", "-t", &pane, "C-c"]);
+            matched(&world, &["-t", &pane, "--prompt", "-T", "20"]);
+        }
+        line(&world, &pane, "exit");
+        assert_eq!(how(), "osc133", "{inner}");
+    }
+    line(&world, &pane, "read -e -p 'Pay $ ' answer");
+    assert_eq!(waited(&world, &["-t", &pane, "--prompt", "-T", "0.7"]).1, 124);
+}
+
 #[test]
 fn a_bell_and_not_the_end_of_a_title() {
     let (world, pane) = world();

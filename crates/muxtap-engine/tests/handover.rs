@@ -106,9 +106,12 @@ async fn taken_over(mut paused: PausedEngine) -> Engine {
 }
 
 /// Creates a window that prints numbers after Enter, until [`check_flood`]. Returns its pane.
+///
+/// Some hundred kilobytes a second: tmux keeps what an engine has not read yet without a bound, so one
+/// that gets less of a full machine than `seq` would never get a reply behind the flood.
 fn flooding_window(world: &World) -> String {
     let stop = world.dir.path().join("stop");
-    let print = "seq $i $((i+999)); i=$((i+1000))";
+    let print = "seq $i $((i+999)); i=$((i+1000)); sleep 0.02";
     world.window(&format!("read go; i=0; until [ -e {} ]; do {print}; done; echo the end; exec cat", stop.display()))
 }
 

@@ -179,7 +179,7 @@ impl CommandLog {
 
     /// Returns the command line of the innermost shell, if that shell waits for one.
     pub fn open_line(&self) -> Option<OpenLine<'_>> {
-        let innermost = self.levels.last().filter(|level| level.running.is_none())?;
+        let innermost = self.levels.last().filter(|level| level.waits())?;
         Some(OpenLine { start: innermost.input?, is_trusted: innermost.is_trusted, shell: innermost.shell.as_deref() })
     }
 
@@ -356,11 +356,15 @@ impl CommandLog {
                 let index = match self.find(at, aid) {
                     Some(index) if self.running_at(index).is_some() => return,
                     Some(index) => index,
+                    // fish 4 adds its own mark to that of a trusted prompt.
+                    None if self.levels.last().is_some_and(|top| top.is_trusted && top.waits()) => return,
                     None => self.push(at),
                 };
                 self.pop_above(index, at);
                 if let Some(level) = self.levels.get_mut(index) {
-                    (level.input, level.shell) = (Some(at.end), mark.shell);
+                    // A second mark of the same prompt, without a name, is of the same shell.
+                    let known = if level.waits() { level.shell.take() } else { None };
+                    (level.input, level.shell) = (Some(at.end), mark.shell.or(known));
                 }
                 self.name_top(aid);
             }

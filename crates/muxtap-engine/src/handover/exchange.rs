@@ -31,7 +31,7 @@ use super::{Header, PausedEngine, Prepared, check_version, own_header, unreadabl
 use crate::{Engine, Options};
 
 /// The longest that one side waits for the other's next message.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that the old daemon may take to finish its requests, and tmux to reply.

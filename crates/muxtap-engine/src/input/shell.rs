@@ -1,7 +1,7 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
 use muxtap_base::quoting::shell_word;
-use muxtap_tmux::{Foreground, Proc, TerminalInput};
+use muxtap_tmux::{Foreground, Proc, Relative, TerminalInput};
 
 use crate::{Host, PaneState, pane::PaneMetadata};
 
@@ -293,6 +293,44 @@ pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
         None => true,
     });
     found.await.unwrap_or(true)
+}
+
+/// Returns whether the program in the pane is a shell that another shell there has started, and that waits for a line,
+/// or a program behind which such a shell may be ([`CARRIERS`]); false if unknown. The pane's own shell does not count:
+/// while one of its builtins asks something, it looks as at its prompt.
+pub async fn is_inner_shell(host: &Host, metadata: PaneMetadata) -> bool {
+    if !host.server().spec().is_local() {
+        return false;
+    }
+    let found = host.probe(metadata, |proc, metadata| {
+        let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
+        Some(match classify(proc, &foreground) {
+            ForegroundState::Shell(_) => {
+                let within = |relative: &Relative| relative.group != foreground.group;
+                let chain = proc.ancestors_of(foreground.group);
+                let pane = chain.iter().position(|relative| relative.pid == metadata.pid)?;
+                chain
+                    .iter()
+                    .take(pane + 1)
+                    .filter(|relative| within(relative))
+                    .any(|relative| starts_shells(&relative.args))
+            }
+            ForegroundState::Other(name) => {
+                CARRIERS.contains(&name.as_str()) && foreground.input != TerminalInput::Lines
+            }
+            ForegroundState::Busy(_) | ForegroundState::Question(_) => false,
+        })
+    });
+    found.await.flatten().unwrap_or(false)
+}
+
+/// Returns whether these are the arguments of a shell that reads commands.
+fn starts_shells(args: &[String]) -> bool {
+    let is_shell = args.first().is_some_and(|program| {
+        let name = base_name(program);
+        kind(name).is_some() || UNSUPPORTED.contains(&name)
+    });
+    is_shell && !is_exit_wrapper(args) && !has_script(args)
 }
 
 impl Shell {

@@ -61,6 +61,11 @@ impl ShellMarks {
         self.registered.retain(|(registered, _)| registered != nonce);
     }
 
+    /// Returns whether a command runs, by the last mark: its output has begun, and neither its end nor a prompt came.
+    pub(crate) fn runs_command(&self) -> bool {
+        self.prompt.is_some_and(|(at, shown)| !shown && self.output_began == Some(at))
+    }
+
     /// Forgets where prompts and outputs began and ended, because later marks may be missing.
     pub(crate) fn forget_prompts(&mut self) {
         (self.prompt, self.output_began, self.output_ended) = (None, None, None);

@@ -183,16 +183,21 @@ struct PromptCandidate {
     /// The pane's metadata and the stream's end at the time of that line.
     about: PaneMetadata,
     end: u64,
+    /// Whether a shell has marked a command, which still runs.
+    within_command: bool,
 }
 
-/// Searches for a prompt: by the shell's marks or, without any, by a line that ends like one.
+/// Searches for a prompt: by the shell's marks or, without any, by a line that ends like one. While a
+/// marked command runs, that may be another shell, which does not mark its prompts.
 fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
-    let (line, about, end, last_input, marked) = {
+    let (line, about, end, last_input, marked, within_command) = {
         let locked = pane.lock();
         let input = locked.since_input().map(|(offset, _)| offset);
-        (locked.resting_line(), locked.metadata().clone(), locked.ring().end(), input, locked.shell_marks().prompt)
+        let marks = locked.shell_marks();
+        let (marked, runs) = (marks.prompt, marks.runs_command());
+        (locked.resting_line(), locked.metadata().clone(), locked.ring().end(), input, marked, runs)
     };
-    if let Some((offset, rests)) = marked {
+    if let Some((offset, rests)) = marked.filter(|_| !within_command) {
         // This shell marks its prompts, so its marks decide. Some shells do not mark the beginning
         // of a command, so a prompt into which text was typed may seem idle.
         let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
@@ -213,14 +218,15 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
         return Prompt::None;
     }
     let latch = Latch { offset: Some(end), line: Some(line), how: Some("rule"), ..Latch::default() };
-    Prompt::Candidate(PromptCandidate { latch, about, end })
+    Prompt::Candidate(PromptCandidate { latch, about, end, within_command })
 }
 
 /// Latches a prompt candidate if the program that reads the terminal is interactive. The check
 /// takes time: a pane that has printed meanwhile is examined again when it is quiet.
 async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
-    let PromptCandidate { latch, about, end } = candidate;
-    let reads = shell::reads_lines(host, about).await;
+    let PromptCandidate { latch, about, end, within_command } = candidate;
+    let reads =
+        if within_command { shell::is_inner_shell(host, about).await } else { shell::reads_lines(host, about).await };
     let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring().end() == end);
     if reads && rests {
         core.latch_kind(at, PredicateKind::Prompt, latch);

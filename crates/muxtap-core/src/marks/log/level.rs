@@ -50,6 +50,13 @@ pub(super) struct Level {
     pub(super) running: Option<Running>,
 }
 
+impl Level {
+    /// Returns whether the shell waits for a command line.
+    pub(super) fn waits(&self) -> bool {
+        self.running.is_none() && self.input.is_some()
+    }
+}
+
 /// The command that a level runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Running {

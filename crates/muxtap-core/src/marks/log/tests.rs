@@ -428,6 +428,21 @@ fn a_shell_in_a_shell_is_told_apart_by_its_id() {
     assert_eq!(commands(script), expected);
 }
 
+/// fish 4.9 marks the begin of the line itself, after muxtap's integration.
+#[test]
+fn a_second_mark_of_a_prompt_is_of_the_same_shell() {
+    for (prompt, is_trusted) in [("{A}$ {B;shell=fish}{B}", false), ("{A}{+A}$ {+B;shell=fish}{B}", true)] {
+        let mut pane = Pane::new();
+        pane.print(prompt);
+        let open = pane.log.open_line().map(|line| (line.shell.map(str::to_owned), line.is_trusted));
+        assert_eq!(open, Some((Some("fish".into()), is_trusted)), "{prompt}");
+        // A shell that it runs has a name of its own, or none.
+        pane.print(if is_trusted { "bash\r\n{+C}" } else { "bash\r\n{C}" }).print("{A;aid=1}inner$ {B;aid=1}");
+        let open = pane.log.open_line().map(|line| (line.shell.map(str::to_owned), line.is_trusted));
+        assert_eq!(open, Some((None, false)), "{prompt}");
+    }
+}
+
 #[test]
 fn contexts_nest() {
     let script = "{3008;start=s1;type=shell;cwd=/a}${3008;start=c1;type=command;cwd=/a}\
