@@ -16,6 +16,10 @@ const BACKLOG: i32 = 4096;
 #[cfg(target_os = "linux")]
 const NOTIFY_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// The same, of one without which systemd ends the service.
+#[cfg(target_os = "linux")]
+const NEEDED_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Makes this process the one that clients of a listening socket learn from their connection: the last
 /// one that called listen(2) (unix(7), `SO_PEERCRED`).
 pub(super) fn listen_here(listener: &UnixListener) -> std::io::Result<()> {
@@ -83,13 +87,13 @@ fn refused(paths: &Paths, why: &str) -> crate::api::Error {
 /// Notifies systemd that the daemon serves requests.
 pub(super) async fn ready() {
     #[cfg(target_os = "linux")]
-    notify(sd_notify::NotifyState::Ready).await;
+    notify(sd_notify::NotifyState::Ready, NEEDED_LIMIT).await;
 }
 
 /// Notifies systemd that another process is the daemon from now on.
 pub(super) async fn replaced_by(pid: u32) {
     #[cfg(target_os = "linux")]
-    notify(sd_notify::NotifyState::MainPid(pid)).await;
+    notify(sd_notify::NotifyState::MainPid(pid), NEEDED_LIMIT).await;
     #[cfg(not(target_os = "linux"))]
     let _ = pid;
 }
@@ -97,7 +101,7 @@ pub(super) async fn replaced_by(pid: u32) {
 /// Notifies systemd that the daemon is about to exit.
 pub(super) async fn stopping() {
     #[cfg(target_os = "linux")]
-    notify(sd_notify::NotifyState::Stopping).await;
+    notify(sd_notify::NotifyState::Stopping, NOTIFY_LIMIT).await;
 }
 
 /// Notifies systemd at intervals that the event loop runs, if systemd expects that. Never resolves.
@@ -108,21 +112,21 @@ pub(super) async fn keep_watchdog() {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            notify(sd_notify::NotifyState::Watchdog).await;
+            notify(sd_notify::NotifyState::Watchdog, NOTIFY_LIMIT).await;
         }
     }
     std::future::pending::<()>().await;
 }
 
-/// Sends a notification, and waits for that at most [`NOTIFY_LIMIT`]. Without `NOTIFY_SOCKET` it does
+/// Sends a notification, and waits for that no longer than `limit`. Without `NOTIFY_SOCKET` it does
 /// nothing.
 ///
 /// The socket's queue holds few messages, and sending blocks while it is full: a thread of its own
 /// sends, so that a service manager that hangs does not stop the event loop.
 #[cfg(target_os = "linux")]
-async fn notify(state: sd_notify::NotifyState<'static>) {
+async fn notify(state: sd_notify::NotifyState<'static>, limit: std::time::Duration) {
     let sent = tokio::task::spawn_blocking(move || sd_notify::notify(&[state]));
-    match tokio::time::timeout(NOTIFY_LIMIT, sent).await {
+    match tokio::time::timeout(limit, sent).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(error))) => tracing::warn!("cannot notify systemd: {error}"),
         Ok(Err(error)) => tracing::warn!("cannot notify systemd: {error}"),

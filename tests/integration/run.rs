@@ -363,7 +363,9 @@ fn a_prompt_of_two_lines_and_colours_is_not_output() {
 fn a_narrow_pane_breaks_nothing() {
     for (name, program) in SHELLS {
         let world = World::new();
-        let pane = world.ok(&[&["new-session", "-x", "20", "-y", "6", "--"], program].concat());
+        // fish 4.0 shows only the end of a line with more rows than the pane.
+        let rows = if name == "fish" { "9" } else { "6" };
+        let pane = world.ok(&[&["new-session", "-x", "20", "-y", rows, "--"], program].concat());
         let long = "0123456789".repeat(8);
         assert_eq!(ran(&world, &pane, &format!("echo {long}")), (format!("{long}\n"), 0), "{name}");
     }

@@ -63,15 +63,25 @@ impl Manager {
         self.notified.set_nonblocking(false).unwrap();
     }
 
-    /// Waits for a notification.
-    fn hears(&self, expected: &str) {
+    /// Waits for a notification that begins like this, and returns it. The queue holds ten: it must be read while
+    /// anything runs that takes long.
+    fn hears(&self, expected: &str) -> String {
         let mut buffer = [0; 1024];
         loop {
             let length = self.notified.recv(&mut buffer).unwrap_or_else(|error| panic!("{expected}: {error}"));
-            if String::from_utf8_lossy(&buffer[..length]).lines().any(|line| line == expected) {
-                return;
+            let text = String::from_utf8_lossy(&buffer[..length]);
+            if let Some(line) = text.lines().find(|line| line.starts_with(expected)) {
+                return line.to_owned();
             }
         }
+    }
+
+    /// Stops the daemon, and waits for the notification of that.
+    fn hears_stop(&self, world: &World) {
+        let stop = world.spawn(&["stop"]);
+        self.hears("STOPPING=1");
+        let stop = stop.finish();
+        assert_eq!(stop.status, 0, "{stop:?}");
     }
 }
 
@@ -123,8 +133,7 @@ fn a_passed_socket_is_served_and_left_to_systemd() {
         // A connection names the daemon's process, and not the one that made the socket.
         assert_eq!(world.daemon_pid(), Some(service.pid()));
         assert_eq!(world.json(&["status"])["pid"], service.pid());
-        world.ok(&["stop"]);
-        manager.hears("STOPPING=1");
+        manager.hears_stop(&world);
         let (status, log) = service.end();
         assert_eq!(status, Some(0), "{log}");
         assert!(world.daemon_socket().exists(), "the socket is systemd's");
@@ -142,8 +151,12 @@ fn a_service_that_is_reloaded_has_another_main_process() {
     let service = manager.start(&world);
     manager.hears("READY=1");
     // What `ExecReload=` runs.
-    let pid = world.json(&["upgrade"])["pid"].as_u64().unwrap();
-    manager.hears(&format!("MAINPID={pid}"));
+    let upgrade = world.spawn(&["--json", "upgrade"]);
+    let main = manager.hears("MAINPID=");
+    let upgrade = upgrade.finish();
+    assert_eq!(upgrade.status, 0, "{upgrade:?}");
+    let pid = upgrade.json()["pid"].as_u64().unwrap();
+    assert_eq!(main, format!("MAINPID={pid}"));
     // The next daemon has its stderr, too.
     assert_eq!(service.ended(), Some(0));
     manager.hears("WATCHDOG=1");
@@ -152,8 +165,7 @@ fn a_service_that_is_reloaded_has_another_main_process() {
     // A daemon outside of the service would be ended with it, or run beside the next one.
     let refused = world.muxtap(&["serve", "--replace"]);
     assert!(refused.status == 1 && refused.stderr.contains("systemctl --user reload"), "{refused:?}");
-    world.ok(&["stop"]);
-    manager.hears("STOPPING=1");
+    manager.hears_stop(&world);
     assert!(world.daemon_socket().exists(), "the socket is systemd's");
 }
 

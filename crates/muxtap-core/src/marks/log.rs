@@ -418,7 +418,7 @@ impl CommandLog {
         }
         let line = line.map(Arc::new);
         let found = self.find(at, aid);
-        let claimed = if at.is_trusted { self.take_claimed(found.map_or(0, |index| index + 1)) } else { None };
+        let claimed = if at.is_trusted { self.take_claimed(found, line.as_deref()) } else { None };
         let index = found.unwrap_or_else(|| self.push(at));
         self.pop_above(index, at);
         if let Some(running) = claimed {
@@ -452,17 +452,30 @@ impl CommandLog {
         self.commands.change(number, |command| command.output.start = at.end);
     }
 
-    /// Takes the claimed command, from a level on, that began in this run: the trusted begin is of
-    /// the same command.
-    fn take_claimed(&mut self, from: usize) -> Option<Running> {
+    /// Takes the claimed command above a level that began in this run: the trusted begin is of the same
+    /// command. fish 4.0 prints sequences without text between the two; so a command with the same line
+    /// that began while the trusted shell waited for one is the same, too.
+    fn take_claimed(&mut self, below: Option<usize>, line: Option<&Line>) -> Option<Running> {
         let run = self.run;
-        let mut above = self.levels.iter_mut().skip(from);
-        above.find_map(|level| level.running.take_if(|running| running.run == run && !level.is_trusted))
+        let waited = below.and_then(|index| self.levels.get(index)).filter(|level| level.waits());
+        let input = waited.and_then(|level| level.input);
+        let commands = &self.commands;
+        let is_same = |running: &Running| {
+            let command = commands.get(running.number);
+            let claimed = command.filter(|command| input.is_some_and(|input| input <= command.output.start));
+            let claimed = claimed.and_then(|command| command.line.as_deref());
+            claimed.zip(line).is_some_and(|(claimed, line)| claimed.text == line.text)
+        };
+        let mut above = self.levels.iter_mut().skip(below.map_or(0, |index| index + 1));
+        above.find_map(|level| {
+            level.running.take_if(|running| !level.is_trusted && (running.run == run || is_same(running)))
+        })
     }
 
     /// Makes a claimed command a trusted one. Nothing claimed stays in it but the directory.
     fn upgrade(&mut self, index: usize, mut running: Running, at: At, line: Option<Arc<Line>>) {
         running.sources.add(at.source);
+        running.run = self.run;
         let number = running.number;
         let parent = self.parent_of(index);
         let Some(level) = self.levels.get_mut(index) else { return };

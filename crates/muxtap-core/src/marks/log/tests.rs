@@ -471,6 +471,18 @@ fn a_shell_without_marks_of_muxtap_in_a_trusted_one_has_commands_of_its_own() {
     assert_eq!(commands(script), expected);
 }
 
+/// fish 4.0 with the integration: sequences without text are between its own marks and muxtap's.
+#[test]
+fn a_command_that_a_shell_marks_twice_with_sequences_between_is_one() {
+    let prompt = "{+A}{A}${+B}";
+    let begin = |own: &str| format!("{prompt}x\r\n{{C;cmdline_url={own}}}\x1b[?2004l\x1b[>4;0m{{+C;cmdline_url=make}}");
+    let end = "a\n{D;2}\x1b\\{+D;2}{+A}${+B}";
+    assert_eq!(commands(&format!("{}{end}", begin("make"))), ["1: make = \"a\\n\" -> 2"]);
+    // Another line is of another command, which only claims to have begun.
+    let other = commands(&format!("{}{end}", begin("other")));
+    assert_eq!(other, ["1!: other = \"\" -> shell gone ?", "2: make = \"a\\n\" -> 2"]);
+}
+
 #[test]
 fn a_shell_in_a_shell_without_ids_ends_the_outer_command_at_its_prompt() {
     let script = "{A}${B}{C;cmdline=bash}{A}${B}{C;cmdline=ls}a\n{D;0}{A}${B}{C;cmdline=exit}exit\n{D;0}{A}${B}";
