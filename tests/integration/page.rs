@@ -403,6 +403,42 @@ impl Random {
     }
 }
 
+/// The page draws the bars of commands anew for those that changed, and asks for them alone.
+#[test]
+fn only_commands_that_have_changed_are_sent_again() {
+    let world = World::with_server();
+    let (pane, mut terminal) = silent_pane(&world);
+    let mut page = page(&world);
+    let key = page.keys()[&pane].clone();
+    page.show(1, &key);
+    let listed = |page: &mut Page<_>, changed: bool| {
+        page.say(&json!({"type": "commands", "id": 8, "view": 1, "changed": changed}));
+        let result = page.next_of("result")["result"].clone();
+        let commands = result["commands"].as_array().unwrap().iter();
+        let told = |one: &Value| (one["number"].as_u64().unwrap(), one["line"].clone(), one["status"].clone());
+        (commands.map(told).collect::<Vec<_>>(), result["gone"].clone())
+    };
+    let mut print = |page: &mut Page<_>, output: &str, shown: &str| {
+        terminal.write_all(output.as_bytes()).unwrap();
+        page.until_text(1, shown);
+    };
+    let begin = |line: &str| format!("\x1b]133;A\x07$ \x1b]133;B\x07{line}\r\n\x1b]133;C;cmdline_url={line}\x07");
+    let make = |status: Value| (1, json!("make"), status);
+    print(&mut page, &(begin("make") + "it runs\r\n"), "it runs");
+    assert_eq!(listed(&mut page, false), (vec![make(Value::Null)], json!([])));
+    assert_eq!(listed(&mut page, true), (vec![], json!([])));
+    print(&mut page, "\x1b]133;D;2\x07it has ended\r\n", "it has ended");
+    assert_eq!(listed(&mut page, true), (vec![make(json!(2))], json!([])));
+    print(&mut page, &(begin("test") + "the next one\r\n"), "the next one");
+    let test = || (2, json!("test"), Value::Null);
+    assert_eq!(listed(&mut page, true), (vec![test()], json!([])));
+    assert_eq!(listed(&mut page, false), (vec![make(json!(2)), test()], json!([])));
+    // Their lines are not known in another width.
+    world.tmux(&["resize-window", "-t", &pane, "-x", "60"]);
+    page.until(1, "another width", |view| view.columns == 60 && !view.stale);
+    assert_eq!(listed(&mut page, true), (vec![], json!([1, 2])));
+}
+
 #[test]
 fn a_page_shows_what_tmux_shows() {
     let world = World::with_server();
