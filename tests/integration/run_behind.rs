@@ -49,7 +49,8 @@ fn check(world: &World, pane: &str, shell: &str) {
         let message = answer.error()["message"].as_str().unwrap().to_owned();
         assert!(message.contains(why), "{shell}, {what}: {message}");
     };
-    // Typed text.
+    // Typed text, after the prompt.
+    world.ok(&["wait-for", "-t", pane, "--prompt", "--since", "now", "-T", "20"]);
     world.tmux(&["send-keys", "-t", pane, "-l", "half typed"]);
     world.ok(&["wait-for", "-t", pane, "--screen", "half typed", "-T", "20"]);
     refused("typed text", "half typed");
@@ -95,6 +96,43 @@ fn a_shell_behind_another_terminal_that_marks_its_prompts() {
         });
         let outside = world.muxtap(&["run", "-t", &pane, "--", "echo outside"]);
         assert_eq!(outside.text(), "outside\n", "{shell}: {outside:?}");
+    }
+}
+
+/// The terminal shows text that is typed while a command runs above the prompt, and gives it to the shell with the next
+/// line. Marks do not show it: the terminal is asked.
+#[test]
+fn text_that_was_typed_ahead_is_not_run_by_a_shell_without_an_editor() {
+    if !is_installed("script") {
+        return;
+    }
+    for (shell, options) in [("dash", ""), ("ksh93", "set -o emacs"), ("ksh93", "set +o emacs; set +o viraw")] {
+        if !is_installed(shell) {
+            continue;
+        }
+        let world = World::new();
+        let pane = behind(&world, &format!("EDITOR= VISUAL= script -qc '{shell}' /dev/null"));
+        integrates(&world, &pane, "eval \"$(MUXTAP shell-integration sh)\"");
+        types(&world, &pane, options);
+        let go = world.path("go");
+        let line = format!("until [ -e {} ]; do :; done; echo do'ne'", go.display());
+        world.tmux(&["send-keys", "-t", &pane, "-l", &line]);
+        world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+        world.tmux(&["send-keys", "-t", &pane, "-l", "half typed"]);
+        world.ok(&["wait-for", "-t", &pane, "--screen", "half typed", "-T", "20"]);
+        std::fs::write(&go, "").unwrap();
+        world.ok(&["wait-for", "-t", &pane, "--screen", "done\\n[#$]", "-T", "20"]);
+        let answer = world.muxtap(&["--json", "run", "-t", &pane, "-T", "20", "--", "touch ran"]);
+        assert_eq!(answer.error()["code"], "CONFLICT", "{shell}: {answer:?}");
+        let message = answer.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("half typed"), "{shell}: {message}");
+        // It is still there, and a person finishes it.
+        types(&world, &pane, "");
+        world.ok(&["wait-for", "-t", &pane, "--screen", "half.*not found", "-T", "20"]);
+        let answer = world.muxtap(&["run", "-t", &pane, "--", "echo fine"]);
+        // ksh93 may draw the line otherwise than it was typed.
+        let is_refused = shell != "dash" && answer.stderr.contains("nothing was run");
+        assert!(answer.text() == "fine\n" || is_refused, "{shell}: {answer:?}");
     }
 }
 

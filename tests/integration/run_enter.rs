@@ -205,3 +205,25 @@ fn enter_at_any_moment_runs_nothing_twice() {
         }
     }
 }
+
+/// A startup file may start another shell while `run` waits for the prompt of the first one.
+#[test]
+fn a_shell_that_starts_another_one_is_no_entered_line() {
+    let world = World::new();
+    let go = world.path("go");
+    let rc = world.path("rc");
+    fs::write(&rc, format!("until [ -e {} ]; do :; done\nENV= PS1='$ ' dash -i\n", go.display())).unwrap();
+    let pane =
+        world.tmux(&["new-session", "-d", "-P", "-F", "#{pane_id}", &format!("ENV={} exec dash -i", rc.display())]);
+    eventually("the shell reads its startup file", || {
+        world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_current_command}"]) == "dash"
+    });
+    world.ok(&["list-panes"]);
+    let asked = world.metric("muxtap_tmux_commands_total");
+    let run = world.spawn(&["--json", "run", "-t", &pane, "-T", "20", "--", "echo right"]);
+    // It looks for the prompt.
+    eventually("tmux is asked", || world.metric("muxtap_tmux_commands_total") >= asked + 10);
+    fs::write(&go, "").unwrap();
+    let answer = run.finish();
+    assert_eq!(answer.json()["output"], "right\n", "{answer:?}");
+}

@@ -77,7 +77,7 @@ impl<'a> Pane<'a> {
             let Some(end) = part.find(['\x07', '\x1b']) else { continue };
             if let Some(mark) = part[..end].strip_prefix("133;") {
                 // `B` says which shell it is; `run_behind` depends on that.
-                let names = ["bash", "zsh", "fish", "sh"].map(|name| format!("B;shell={name}"));
+                let names = ["bash", "zsh", "fish", "sh", "dash"].map(|name| format!("B;shell={name}"));
                 let name = names.iter().find(|name| mark.starts_with(name.as_str()));
                 marks.push(name.map_or_else(|| mark.to_owned(), |name| mark.replacen(name.as_str(), "B", 1)));
             } else if let Some((_, path)) = part[..end].strip_prefix("7;file://").and_then(|url| url.split_once('/')) {
@@ -423,6 +423,9 @@ fn posix_shells_mark_their_prompts() {
             assert!(screen.contains("[7]$ echo s="), "{name}\n{screen}");
             let output = String::from_utf8_lossy(&std::fs::read(&pane.output).unwrap()).into_owned();
             assert!(output.contains("\x1b\\\x1b]133;D;7"), "{name}\n{output:?}");
+            // Only dash has no line editor.
+            let expected = if program == "dash" { "B;shell=dash" } else { "B;shell=sh" };
+            assert!(output.contains(&format!("{expected}{option}\x07")), "{name}\n{output:?}");
             let seen = std::fs::read_to_string(world.path("work/ö b/env.txt")).unwrap();
             assert!(!seen.contains("Nonce.1"), "{name}: {seen}");
             world.tmux(&["kill-window", "-t", &pane.id]);

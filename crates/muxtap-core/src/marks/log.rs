@@ -60,7 +60,8 @@ pub struct OpenLine<'a> {
     pub start: u64,
     /// Whether a trusted shell reported it.
     pub is_trusted: bool,
-    /// The kind of shell, if muxtap's integration reported it: `bash`, `zsh`, `fish` or `sh`.
+    /// The kind of shell, if muxtap's integration reported it: `bash`, `zsh`, `fish`, `sh`, or `dash`
+    /// for a sh without a line editor.
     pub shell: Option<&'a str>,
 }
 

@@ -105,6 +105,8 @@ enum PromptState {
     Question(String),
     /// The screen changed meanwhile.
     Disturbed,
+    /// Another program or shell has the terminal now.
+    Gone,
 }
 
 /// The cursor's position after keys.
@@ -124,14 +126,15 @@ pub(crate) struct Prompt<'a> {
 }
 
 impl Prompt<'_> {
-    /// Returns the prompt if nothing is typed at it; `clear` clears it first. The error shows the
-    /// typed text.
-    pub(crate) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
+    /// Returns the prompt if nothing is typed at it; `clear` clears it first. `None` if another program or shell has
+    /// the terminal now: a line was entered, or the shell has started another one. The error shows the typed text.
+    pub(crate) async fn empty(&self, clear: bool) -> Result<Option<EmptyPrompt>> {
         for attempt in 0..ATTEMPTS {
-            let now = self.now().await;
+            let Some(now) = self.now().await else { return Ok(None) };
             let found = if now.reader.canonical { now.ask_terminal().await? } else { now.look().await? };
             let abandon = match found {
-                PromptState::Empty(prompt) => return Ok(prompt),
+                PromptState::Empty(prompt) => return Ok(Some(prompt)),
+                PromptState::Gone => return Ok(None),
                 PromptState::Disturbed if attempt + 1 < ATTEMPTS => continue,
                 PromptState::Typed(_) => attempt > 0,
                 PromptState::Question(_)
@@ -148,7 +151,7 @@ impl Prompt<'_> {
                 (false, true) => &kill,
                 (false, false) => b"\x05\x15",
             };
-            let spot = self.ask(keys, |_| false).await?.spot;
+            let Some(CursorMove { spot, .. }) = self.ask(keys, |_| false).await? else { return Ok(None) };
             if abandon && self.is_same_shell().await {
                 // After an interrupt, the shell shows its primary prompt.
                 let prompt = self.row(spot.y, spot.x).await?;
@@ -176,7 +179,7 @@ impl Prompt<'_> {
                 let integration = "the shell integration of muxtap marks prompts";
                 (format!("cannot tell whether `{row}` in pane {pane} is an empty prompt ({integration})"), None)
             }
-            PromptState::Empty(_) | PromptState::Unknown(_) | PromptState::Disturbed => {
+            PromptState::Empty(_) | PromptState::Unknown(_) | PromptState::Disturbed | PromptState::Gone => {
                 (format!("cannot tell whether the prompt of pane {pane} contains text: it is not visible"), None)
             }
         };
@@ -199,13 +202,14 @@ impl Prompt<'_> {
     }
 
     /// Returns this prompt with the terminal's settings of now: a shell that starts switches its line editor on
-    /// later.
-    async fn now(&self) -> Self {
+    /// later. `None` if another shell has the terminal.
+    async fn now(&self) -> Option<Self> {
         let reader = match shell::waiting_shell(&self.server.host, self.pane).await {
             ForegroundState::Shell(shell) if shell.id() == self.reader.id() => shell,
-            _ => self.reader,
+            ForegroundState::Shell(_) => return None,
+            ForegroundState::Busy(_) | ForegroundState::Question(_) | ForegroundState::Other(_) => self.reader,
         };
-        Self { reader, ..*self }
+        Some(Self { reader, ..*self })
     }
 
     /// Returns whether tmux replied and has the pane.
@@ -219,24 +223,19 @@ impl Prompt<'_> {
         Ok(spot.x == prompt.column && self.row(spot.y, spot.x).await? == prompt.text)
     }
 
-    /// Presses keys for the terminal or the line editor, unless a user has entered the line: then they would go to
-    /// the program that it runs.
-    async fn ask(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
+    /// Presses keys for the terminal or the line editor. `None` if a user has entered the line: then they would go
+    /// to the program that it runs.
+    async fn ask(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<Option<CursorMove>> {
         let give_up = Instant::now() + PATIENCE;
         while !self.is_same_shell().await {
-            if Instant::now() >= give_up {
-                let message = format!(
-                    "a line was entered in pane {} while run looked whether the prompt was empty, and runs; the \
-                     command of run was not typed",
-                    self.pane.id()
-                );
-                return Err(Error::new(ErrorCode::Conflict, message));
+            if Instant::now() >= give_up || self.now().await.is_none() {
+                return Ok(None);
             }
             tokio::time::sleep(LOOK).await;
         }
         let begin = self.pane.lock().ring().end();
         self.server.press(self.pane, keys).await?;
-        self.come_to_once_read(begin, is_there).await
+        self.come_to_once_read(begin, is_there).await.map(Some)
     }
 
     /// Like [`Self::come_to`], but waits longer while the shell has not read its keys.

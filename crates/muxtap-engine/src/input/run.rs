@@ -14,7 +14,7 @@ use muxtap_core::stream::{colors, render};
 use muxtap_tmux::death;
 use tracing::field::Empty;
 
-use typing::{ExclusiveRun, Fate, PendingCommand, Typed, fate};
+use typing::{ATTEMPTS, ExclusiveRun, Fate, PendingCommand, Typed, fate};
 
 use crate::{
     Host, PaneState, Server,
@@ -132,14 +132,29 @@ impl Server {
         let exclusive = Arc::new(ExclusiveRun::claim(&pane, deadline).await?);
         // The command's marks appear only in the output.
         deadline.before(NOT_TYPED, self.host.server_of(&pane).let_flow(pane.id())).await?;
-        let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
-        let pending = PendingCommand {
-            exclusive: exclusive.clone(),
-            reader,
-            command: command.to_owned(),
-            clear: request.clear_line,
+        let mut attempts = ATTEMPTS;
+        let (reader, typed) = loop {
+            let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
+            let pending = PendingCommand {
+                exclusive: exclusive.clone(),
+                reader,
+                command: command.to_owned(),
+                clear: request.clear_line,
+            };
+            if let Some(typed) = self.type_in_time(pending, deadline).await? {
+                break (reader, typed);
+            }
+            // The shell ran something, or started another shell, while run looked at its prompt.
+            attempts -= 1;
+            if attempts == 0 {
+                let message = format!(
+                    "the program in the foreground of pane {} changed each time run looked at the prompt; nothing was run",
+                    pane.id()
+                );
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
         };
-        let Typed { prompt, line, mark, file } = self.type_in_time(pending, deadline).await?;
+        let Typed { prompt, line, mark, file } = typed;
         pane.set_typed_run(request.key.clone());
         let lengths = [command.len(), command.chars().count()];
         Ok(StartedRun {

@@ -109,11 +109,11 @@ pub async fn waiting_shell(host: &Host, pane: &PaneState) -> ForegroundState {
     if !matches!(&state, ForegroundState::Other(name) if CARRIERS.contains(&name.as_str())) {
         return state;
     }
-    pane.marked_shell().map_or(state, |shell| {
+    pane.marked_shell().map_or(state, |MarkedShell { shell, has_editor }| {
         ForegroundState::Shell(IdleShell {
             shell,
             pid: None,
-            canonical: false,
+            canonical: !has_editor,
             kill: KILL,
             reads_files: false,
             is_marked: true,
@@ -333,10 +333,19 @@ fn starts_shells(args: &[String]) -> bool {
     is_shell && !is_exit_wrapper(args) && !has_script(args)
 }
 
-impl Shell {
-    /// Returns the kind of shell that a mark reported.
+/// A shell that is known by its marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MarkedShell {
+    pub(crate) shell: Shell,
+    /// Whether it has a line editor; otherwise, the terminal collects the line. The marks name only a shell without one
+    /// `dash`.
+    pub(crate) has_editor: bool,
+}
+
+impl MarkedShell {
+    /// Returns the shell that a mark reported by this name.
     pub(crate) fn reported(name: &str) -> Option<Self> {
-        kind(name)
+        kind(name).map(|shell| Self { shell, has_editor: name != "dash" })
     }
 }
 

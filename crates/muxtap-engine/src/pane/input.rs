@@ -11,13 +11,15 @@ use super::{LockedPane, PaneState};
 use crate::{
     input::{
         command_line::TypedLine,
-        shell::{Shell, ShellId},
+        shell::{MarkedShell, ShellId},
     },
     limits,
 };
 
 /// Switches bracketed paste on: bash and fish begin to edit a line with it, zsh does so after its prompt.
 const EDITS: &[u8] = b"\x1b[?2004h";
+/// What a terminal that collects the line shows of Ctrl-R, before it prints the typed text again.
+const REPRINTED: &[u8] = b"^R\r\n";
 
 /// Records of what muxtap typed in a pane, and what it knows of the pane's prompt.
 #[derive(Default, Serialize, Deserialize)]
@@ -200,14 +202,27 @@ impl PaneState {
         locked.output.commands.log.open_line().is_some_and(|line| locked.shows_nothing_since(line.start))
     }
 
+    /// Returns what is shown since the prompt of a shell that marks its prompts and waits for a line.
+    pub(crate) fn marked_line(&self) -> Option<String> {
+        let locked = self.lock();
+        let start = locked.output.commands.log.open_line()?.start;
+        let ring = &locked.output.ring;
+        (start >= ring.start()).then(|| render::render_text(ring, start, ring.end()).trim().to_owned())
+    }
+
     /// Returns the shell that waits for a line, by its marks: it may be behind another terminal (ssh, `sudo -i`), where
     /// the kernel does not show it. A line that was entered is followed by a line end, also if text leaves it out.
-    pub(crate) fn marked_shell(&self) -> Option<Shell> {
+    pub(crate) fn marked_shell(&self) -> Option<MarkedShell> {
         let locked = self.lock();
         let line = locked.output.commands.log.open_line()?;
         let ring = &locked.output.ring;
-        let is_entered = line.start < ring.start() || ring.bytes(line.start, ring.end()).contains(&b'\n');
-        if is_entered { None } else { Shell::reported(line.shell?) }
+        let shell = MarkedShell::reported(line.shell?)?;
+        let is_entered = line.start < ring.start() || {
+            let shown = ring.bytes(line.start, ring.end());
+            let reprints = if shell.has_editor { 0 } else { memchr::memmem::find_iter(&shown, REPRINTED).count() };
+            memchr::memchr_iter(b'\n', &shown).count() > reprints
+        };
+        (!is_entered).then_some(shell)
     }
 
     /// Returns whether zsh's line editor waits for a line and nothing was shown since its prompt: it

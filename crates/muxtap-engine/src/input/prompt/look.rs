@@ -112,7 +112,11 @@ impl Prompt<'_> {
                 return Ok(PromptState::Empty(at_cursor()));
             }
         }
-        if !is_calm || self.reader.is_marked {
+        if self.reader.is_marked {
+            let typed = self.pane.marked_line().filter(|text| is_calm && !text.is_empty());
+            return Ok(typed.map_or_else(|| PromptState::Unknown(String::new()), PromptState::Typed));
+        }
+        if !is_calm {
             return Ok(PromptState::Unknown(String::new()));
         }
         Ok(typed_or_unknown(prompt, after))

@@ -23,14 +23,18 @@ impl Prompt<'_> {
         if look::is_question(&prompt) {
             return Ok(PromptState::Question(prompt));
         }
-        if !self.now().await.reader.canonical {
+        match self.now().await {
+            None => return Ok(PromptState::Gone),
             // The shell has switched its line editor on, which has another meaning for the key.
-            return Ok(PromptState::Disturbed);
+            Some(now) if !now.reader.canonical => return Ok(PromptState::Disturbed),
+            Some(_) => {}
         }
-        if !self.is_own_prompt(&prompt) {
+        let is_empty =
+            if self.reader.is_marked { self.pane.is_marked_line_empty() } else { self.is_own_prompt(&prompt) };
+        if !is_empty {
             return Ok(look::typed_or_unknown(&prompt, ""));
         }
-        let (after, reached) = self.reprint(before).await?;
+        let Some((after, reached)) = self.reprint(before).await? else { return Ok(PromptState::Gone) };
         if reached {
             return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: after,
@@ -47,12 +51,12 @@ impl Prompt<'_> {
         self.row(after.y, after.x).await.map(PromptState::Typed)
     }
 
-    /// Makes the terminal print the typed line again. Returns the cursor's position afterwards, and
-    /// whether it is at the beginning of a row of its own.
-    async fn reprint(&self, before: CursorPosition) -> Result<(CursorPosition, bool)> {
+    /// Makes the terminal print the typed line again. Returns the cursor's position afterwards, and whether it is at
+    /// the beginning of a row of its own. `None` if another program has the terminal.
+    async fn reprint(&self, before: CursorPosition) -> Result<Option<(CursorPosition, bool)>> {
         let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
         let after = self.ask(REPRINT, line_below).await?;
-        Ok((after.spot, after.reached))
+        Ok(after.map(|after| (after.spot, after.reached)))
     }
 
     /// Returns whether this is the primary prompt of a shell without a line editor.

@@ -30,9 +30,9 @@ use crate::{
     pane::Typing,
 };
 
-/// How often the command is typed again after a user typed meanwhile, or zsh's line editor showed
-/// another line.
-const ATTEMPTS: u32 = 3;
+/// How often the command is typed again after a user typed meanwhile, another shell came, or zsh's line
+/// editor showed another line.
+pub(super) const ATTEMPTS: u32 = 3;
 
 /// A command that was typed.
 pub(super) struct Typed {
@@ -228,7 +228,8 @@ impl Drop for ExclusiveRun {
 impl Server {
     /// Types the command in a task of its own: a caller that leaves must not leave a probe on the
     /// line. Without a caller, or after its timeout, the command is no longer typed.
-    pub(super) async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<Typed> {
+    /// `None` if another program or shell has the terminal by now, and nothing was typed.
+    pub(super) async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<Option<Typed>> {
         let host = &self.host;
         let pane = pending.exclusive.pane.clone();
         let caller = Caller(Arc::default());
@@ -237,7 +238,7 @@ impl Server {
         let mut task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
                 typed = server.type_command(&pending, &progress) => {
-                    if let Ok(typed) = &typed && progress.is_deserted() {
+                    if let Ok(Some(typed)) = &typed && progress.is_deserted() {
                         // Enter was pressed: the shell must find the file.
                         server.until_begun(&pending, typed).await;
                     }
@@ -279,15 +280,15 @@ impl Server {
         }
     }
 
-    /// Types the command at an empty prompt.
-    async fn type_command(&self, pending: &PendingCommand, progress: &Progress) -> Result<Typed> {
+    /// Types the command at an empty prompt. `None` if another program or shell has the terminal by now.
+    async fn type_command(&self, pending: &PendingCommand, progress: &Progress) -> Result<Option<Typed>> {
         let PendingCommand { exclusive, reader, command, clear } = pending;
         let (pane, nonce) = (&exclusive.pane, &exclusive.nonce);
         let prompt = Prompt { server: self, pane, reader: *reader };
         let mut forgets = true;
         let mut why = "a person is typing at the prompt";
         for _ in 0..ATTEMPTS {
-            let empty = prompt.empty(*clear).await?;
+            let Some(empty) = prompt.empty(*clear).await? else { return Ok(None) };
             let file = if reader.reads_files { RunFile::place() } else { None };
             let line = match &file {
                 Some(file) => Ok(reader.shell.source_line(file.path(), forgets)),
@@ -308,7 +309,7 @@ impl Server {
             let attempt = Attempt { prompt: &prompt, empty: &empty, line: &line, nonce, progress };
             let sent = attempt.enter().await;
             if matches!(sent, Ok(Entered::Yes | Entered::ByUser)) {
-                return Ok(Typed { prompt: empty, line, mark, file: progress.take_file() });
+                return Ok(Some(Typed { prompt: empty, line, mark, file: progress.take_file() }));
             }
             progress.remove_file();
             pane.end_command_line(matches!(sent, Ok(Entered::Removed(_))));
