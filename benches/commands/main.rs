@@ -19,6 +19,9 @@
 )]
 
 mod decoding;
+#[path = "../../tests/integration/places.rs"]
+#[allow(dead_code, reason = "other benches and tests use the rest")]
+mod places;
 mod shells;
 #[path = "../table/mod.rs"]
 mod table;

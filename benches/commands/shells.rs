@@ -15,6 +15,7 @@ use tokio::sync::broadcast::Receiver;
 
 use super::{
     EndServer,
+    places::Sshd,
     table::{Goal, figure, part},
 };
 
@@ -27,47 +28,87 @@ const SHOWN: usize = 5;
 /// A shell, and the startup file by which it keeps its own log. `p NUMBER STATUS` prints a file.
 struct Shell {
     name: &'static str,
+    /// Its program, and the language of its commands.
+    program: &'static str,
     file: &'static str,
-    rc: &'static str,
+    /// The lines of the startup file, in parts.
+    rc: &'static [&'static str],
+    place: Place,
 }
 
-const SHELLS: [Shell; 4] = [
-    Shell {
-        name: "bash",
-        file: ".bashrc",
-        rc: r#"PS1='$ '
+/// Where a shell runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// muxtap starts it with its integration.
+    Integrated,
+    /// The startup file has the integration.
+    Own,
+    /// The same, at the other end of ssh.
+    Ssh,
+}
+
+/// bash's own log.
+const BASH: &str = r#"PS1='$ '
 p() { cat "$LOG/in.$1"; return "$2"; }
 own_log() { local status=$?; printf '%s\t%s\0' "$status" "$(HISTTIMEFORMAT= history 1)" >>"$LOG/own"; return "$status"; }
 PROMPT_COMMAND=own_log
 unset HISTCONTROL HISTIGNORE
 HISTFILE= HISTSIZE=100
 shopt -s cmdhist lithist
-"#,
+"#;
+
+/// A prompt of several rows, as starship's: an empty one, where it is, and the sign.
+const TWO_LINES: &str = r"PS1='\n\[\e[1;36m\]\w\[\e[0m\] on \[\e[1;35m\]main\[\e[0m\] took 2s\n\[\e[32m\]$\[\e[0m\] '
+";
+
+/// Contexts as systemd's script for bash prints them.
+const OSC_3008: &str = r#"PS0='\e]3008;start=5f3c;type=command;cwd=/tmp\e\\'
+PROMPT_COMMAND='own_log; printf "\033]3008;end=5f3c;exit=success\033\\\\"; printf "\033]3008;start=77aa;type=shell;cwd=/tmp\033\\\\"'
+"#;
+
+const INTEGRATION: &str = include_str!("../../crates/muxtap-engine/src/shell/bash.sh");
+
+const SHELLS: [Shell; 7] = [
+    Shell { name: "bash", program: "bash", file: ".bashrc", rc: &[BASH], place: Place::Integrated },
+    Shell {
+        name: "bash-two-lines",
+        program: "bash",
+        file: ".bashrc",
+        rc: &[BASH, TWO_LINES],
+        place: Place::Integrated,
     },
+    Shell { name: "bash-3008", program: "bash", file: ".bashrc", rc: &[BASH, OSC_3008], place: Place::Integrated },
+    Shell { name: "bash-ssh", program: "bash", file: ".bashrc", rc: &[BASH, INTEGRATION], place: Place::Ssh },
     Shell {
         name: "zsh",
+        program: "zsh",
         file: ".zshrc",
-        rc: r#"PS1='$ '
+        place: Place::Integrated,
+        rc: &[r#"PS1='$ '
 p() { cat "$LOG/in.$1"; return "$2" }
 preexec() { own_line=$1 }
 precmd() { local code=$?; [[ -z ${own_line-} ]] || printf '%s\t1  %s\0' $code "$own_line" >>$LOG/own; own_line= }
-"#,
+"#],
     },
     Shell {
         name: "fish",
+        program: "fish",
         file: ".config/fish/config.fish",
-        rc: r#"set fish_greeting
+        place: Place::Integrated,
+        rc: &[r#"set fish_greeting
 set -g fish_history ''
 function fish_prompt; echo -n '$ '; end
 function fish_title; end
 function p; cat $LOG/in.$argv[1]; return $argv[2]; end
 function own_log --on-event fish_postexec; set code $status; printf '%s\t1  %s\0' $code "$argv[1]" >>$LOG/own; end
-"#,
+"#],
     },
     Shell {
         name: "nu",
+        program: "nu",
         file: ".config/nushell/config.nu",
-        rc: concat!(
+        place: Place::Own,
+        rc: &[
             r#"$env.config.show_banner = false
 $env.PROMPT_COMMAND = {|| "$ " }
 $env.PROMPT_COMMAND_RIGHT = {|| "" }
@@ -81,13 +122,13 @@ $env.config.hooks.pre_prompt = [{||
     }
 }]
 "#,
-            include_str!("../../crates/muxtap-engine/src/shell/nu.nu")
-        ),
+            include_str!("../../crates/muxtap-engine/src/shell/nu.nu"),
+        ],
     },
 ];
 
-/// The nonce of nushell, which muxtap does not start with its integration by itself.
-const NONCE: &str = "bench-nonce-of-nushell-0123456789";
+/// The nonce of a shell that has the integration in its startup file.
+const NONCE: &str = "bench-nonce-0123456789";
 
 /// Returns the program of a shell.
 fn program(name: &str) -> String {
@@ -193,7 +234,7 @@ async fn run_in(shell: &Shell, count: usize) -> usize {
     let path = folder.path();
     let rc = path.join(shell.file);
     fs::create_dir_all(rc.parent().unwrap()).unwrap();
-    fs::write(rc, shell.rc).unwrap();
+    fs::write(rc, shell.rc.concat()).unwrap();
     let mut options = Options::default().tmux_config("/dev/null");
     options.shell_folder = Some(path.join("shell"));
     let engine = Engine::start(options).unwrap();
@@ -204,20 +245,28 @@ async fn run_in(shell: &Shell, count: usize) -> usize {
     let home = path.display().to_string();
     let session = server.new_session().size(80, 24).env("LOG", &home).env("HOME", &home).env("ZDOTDIR", &home);
     let session = session.env("XDG_CONFIG_HOME", format!("{home}/.config")).env("XDG_DATA_HOME", &home);
-    let program = program(shell.name);
-    let pane = if shell.name == "nu" {
-        session.env("MUXTAP_SHELL_NONCE", NONCE).shell_command(&program).await.unwrap()
-    } else {
-        session.shell_integration(true).shell_command(&program).await.unwrap()
+    let program = program(shell.program);
+    let mut sshd = None;
+    let pane = match shell.place {
+        Place::Integrated => session.shell_integration(true).shell_command(&program).await.unwrap(),
+        Place::Own => session.env("MUXTAP_SHELL_NONCE", NONCE).shell_command(&program).await.unwrap(),
+        Place::Ssh => {
+            // What tmux gives the programs in its panes, for the shell at the other end.
+            let env = [("HOME", &*home), ("LOG", &home), ("MUXTAP_SHELL_NONCE", NONCE), ("TMUX", "ssh")];
+            let Some(started) = Sshd::start(path, &env) else { return 0 };
+            let line = format!("exec {} -tt {program} -i", started.via("user", None));
+            sshd = Some(started);
+            session.shell_command(&line).await.unwrap()
+        }
     };
-    if shell.name == "nu" {
+    if shell.place != Place::Integrated {
         pane.trust_shell(NONCE).unwrap();
     }
     pane.wait().pattern(r"\$ ").unwrap().since(muxtap::Since::Start).timeout(LIMIT).await.unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut seen = Vec::new();
     for number in 0..count {
-        let (line, printed) = command(shell.name, &mut random, path, number);
+        let (line, printed) = command(shell.program, &mut random, path, number);
         for part in line.split('\n') {
             pane.type_text(part).await.unwrap();
             pane.send_keys(["Enter"]).await.unwrap();
@@ -251,6 +300,7 @@ async fn run_in(shell: &Shell, count: usize) -> usize {
         }
     }
     engine.stop().await;
+    drop(sshd);
     right
 }
 
@@ -265,7 +315,7 @@ pub async fn run(args: &[String]) {
     let named: Vec<_> = args.iter().filter(|arg| arg.parse::<usize>().is_err()).collect();
     part("Random commands, some of which print forged marks: line, status, output and trust, by the shell's own log");
     for shell in SHELLS.iter().filter(|shell| named.is_empty() || named.iter().any(|name| *name == shell.name)) {
-        if Command::new(program(shell.name)).arg("--version").output().is_err() {
+        if Command::new(program(shell.program)).arg("--version").output().is_err() {
             println!("  {} is not installed", shell.name);
             continue;
         }

@@ -84,10 +84,23 @@ fn refused(paths: &Paths, why: &str) -> crate::api::Error {
     crate::api::Error::new(crate::api::ErrorCode::Conflict, message)
 }
 
-/// Notifies systemd that the daemon serves requests.
-pub(super) async fn ready() {
+/// Notifies systemd that the daemon serves requests, and then at intervals that the event loop runs, if systemd expects
+/// that. Never resolves.
+pub(super) async fn keep_notified() {
     #[cfg(target_os = "linux")]
-    notify(sd_notify::NotifyState::Ready, NEEDED_LIMIT).await;
+    {
+        // Without this one, systemd ends the service: it is sent, however long that takes.
+        while !notify(sd_notify::NotifyState::Ready, NEEDED_LIMIT).await {}
+        if let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) {
+            let mut ticks = tokio::time::interval(limit / 3);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                notify(sd_notify::NotifyState::Watchdog, NOTIFY_LIMIT).await;
+            }
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Notifies systemd that another process is the daemon from now on.
@@ -104,34 +117,47 @@ pub(super) async fn stopping() {
     notify(sd_notify::NotifyState::Stopping, NOTIFY_LIMIT).await;
 }
 
-/// Notifies systemd at intervals that the event loop runs, if systemd expects that. Never resolves.
-pub(super) async fn keep_watchdog() {
-    #[cfg(target_os = "linux")]
-    if let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) {
-        let mut ticks = tokio::time::interval(limit / 3);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            notify(sd_notify::NotifyState::Watchdog, NOTIFY_LIMIT).await;
+/// Sends a notification, and waits until systemd's queue takes it, but no longer than `limit`. Without `NOTIFY_SOCKET` it
+/// does nothing. Returns false if another try could succeed.
+///
+/// The queue holds few messages. No thread is blocked while it is full: the daemon has few, and needs them.
+#[cfg(target_os = "linux")]
+async fn notify(state: sd_notify::NotifyState<'static>, limit: std::time::Duration) -> bool {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return true };
+    let send = async {
+        let socket = tokio::net::UnixDatagram::from_std(connect(&path)?)?;
+        socket.send(format!("{state}\n").as_bytes()).await
+    };
+    match tokio::time::timeout(limit, send).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(error)) => {
+            tracing::warn!("cannot notify systemd: {error}");
+            true
+        }
+        Err(_) => {
+            tracing::warn!("systemd does not read notifications");
+            false
         }
     }
-    std::future::pending::<()>().await;
 }
 
-/// Sends a notification, and waits for that no longer than `limit`. Without `NOTIFY_SOCKET` it does
-/// nothing.
-///
-/// The socket's queue holds few messages, and sending blocks while it is full: a thread of its own
-/// sends, so that a service manager that hangs does not stop the event loop.
+/// Connects to the socket for notifications: a path, or an abstract name after `@`.
 #[cfg(target_os = "linux")]
-async fn notify(state: sd_notify::NotifyState<'static>, limit: std::time::Duration) {
-    let sent = tokio::task::spawn_blocking(move || sd_notify::notify(&[state]));
-    match tokio::time::timeout(limit, sent).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => tracing::warn!("cannot notify systemd: {error}"),
-        Ok(Err(error)) => tracing::warn!("cannot notify systemd: {error}"),
-        Err(_) => tracing::warn!("systemd does not read notifications"),
+fn connect(path: &std::ffi::OsStr) -> std::io::Result<std::os::unix::net::UnixDatagram> {
+    use std::os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        None => socket.connect(path)?,
     }
+    Ok(socket)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -89,8 +89,6 @@ impl<'a> Serving<'a> {
         tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), daemon.paths.socket.display());
         if daemon.background {
             start::report_ready(log::problem().as_deref());
-        } else {
-            activation::ready().await;
         }
         if let Some(handed_over) = serving.until_end(&mut signals, idle_end, wanted_ports, &mut doors, &guard).await? {
             serving.leave(handed_over, doors, guard, &mut signals).await;
@@ -169,7 +167,7 @@ impl<'a> Serving<'a> {
         let Some(mut replacements) = app.replacing().take_asked() else {
             return Err(Error::internal("the daemon is served twice"));
         };
-        let mut watchdog = pin!(activation::keep_watchdog());
+        let mut notifications = pin!(activation::keep_notified());
         let mut idle = pin!(idle(|| engine.is_idle() && rooms.sessions.is_idle(), &open, idle_end));
         loop {
             tokio::select! {
@@ -184,10 +182,10 @@ impl<'a> Serving<'a> {
                     let handed_over = self.hand_over(replacement, signals, doors, guard);
                     tokio::select! {
                         ended = handed_over => if let Some(ended) = ended { return Ok(ended) },
-                        () = &mut watchdog, if !background => {}
+                        () = &mut notifications, if !background => {}
                     }
                 }
-                () = &mut watchdog, if !background => {}
+                () = &mut notifications, if !background => {}
             }
         }
     }

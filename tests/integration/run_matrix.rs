@@ -109,6 +109,28 @@ const SHELL_STATES: &[State] = &[
     State::new("a prompt of two rows", |shell| {
         prompt(shell, "\\w\\n\\$ ", "%~\\n%# ", "dir\\n$ ", "echo dir; echo -n '> '")
     }),
+    State::new("an environment before the prompt", |shell| {
+        prompt(
+            shell,
+            "(venv) me@host dir $ ",
+            "(venv) me@host dir $ ",
+            "(venv) me@host dir $ ",
+            "echo -n '(venv) ~/x > '",
+        )
+    }),
+    State::new("a prompt of several signs", |shell| match shell {
+        Fish => Some("function fish_prompt; echo -n '~/src >>> '; end".into()),
+        Zsh | Bash => Some("PS1='~/src >>> '".into()),
+        _ => None,
+    }),
+    State::new("a sign that tells the status", |shell| match shell {
+        Bash => Some("PS1='~/src $([ $? = 0 ] && echo ❯ || echo ✗) '".into()),
+        Zsh => Some("PS1='%~ %(?.❯.✗) '".into()),
+        Fish => {
+            Some("function fish_prompt; if test $status = 0; echo -n '~ ❯ '; else; echo -n '~ ✗ '; end; end".into())
+        }
+        _ => None,
+    }),
     State::new("a prompt without text", |shell| prompt(shell, "", "", "", "true")).expecting(|_, _| Either),
     State::new("a prompt without a sign", |shell| prompt(shell, "words ", "words ", "words ", "echo -n 'words '"))
         .expecting(signless),

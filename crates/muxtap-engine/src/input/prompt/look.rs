@@ -95,10 +95,10 @@ impl Prompt<'_> {
         if prompt.trim().is_empty() && is_untouched && has_blank_prompt() {
             return Ok(empty());
         }
-        let sign = |row: &str| row.trim_end().chars().last();
-        let is_like_known = known.is_none_or(|known| sign(&known) == sign(prompt));
+        let is_like_known = known.is_none_or(|known| has_like_sign(&known, prompt));
         // bash has `> ` before the rest of a command.
-        let is_rest = self.reader.shell == Shell::Bash && prompt.trim_end().ends_with('>');
+        let bare = prompt.trim_end();
+        let is_rest = self.reader.shell == Shell::Bash && bare.ends_with('>') && !bare.ends_with(">>");
         if is_first_row && (is_blank || is_untouched) {
             let is_prompt = |row: &str| !is_rest && (ends_in_only_sigil(row) || follows_place(row));
             let is_sign =
@@ -213,9 +213,17 @@ fn ends_in_word_sigil(prompt: &str) -> bool {
     words_before_sigil(prompt).is_some_and(|words| !words.trim().is_empty())
 }
 
-/// Returns what precedes a `$`, `#` or `>` that is a word of its own at the end of a row.
+/// Returns whether two prompts end in the same sign, or both in one that no language of a shell has: those that tell
+/// whether the last command failed (`❯`, `✗`).
+fn has_like_sign(known: &str, prompt: &str) -> bool {
+    let [known, sign] = [known, prompt].map(|row| row.trim_end().chars().last());
+    known == sign || [known, sign].iter().all(|sign| sign.is_some_and(|sign| !sign.is_ascii()))
+}
+
+/// Returns what precedes a `$`, `#`, `>` or `>>>` that is a word of its own at the end of a row.
 fn words_before_sigil(prompt: &str) -> Option<&str> {
     let words = prompt.trim_end().strip_suffix(['$', '#', '>'])?;
+    let words = if prompt.trim_end().ends_with('>') { words.trim_end_matches('>') } else { words };
     (prompt.ends_with(' ') && words.ends_with(' ')).then_some(words)
 }
 
@@ -226,7 +234,7 @@ fn begins_with_sigil(prompt: &str) -> bool {
 
 /// Returns whether a prompt's last row is places and a `$`, `#` or `>`: names of users, hosts and directories
 /// (`me@host ~/src $ `, `/ # `). Before a `$` or `#`, also a place and one other word (`me@host src $ `,
-/// `~/src main $ `). Or it is oh-my-zsh's (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON.
+/// `~/src main $ `), after the environment that Python or conda puts before a prompt (`(venv) `). Or it is oh-my-zsh's (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON.
 fn follows_place(prompt: &str) -> bool {
     let bare = prompt.trim_end();
     if !prompt.ends_with(' ') {
@@ -244,7 +252,11 @@ fn follows_place(prompt: &str) -> bool {
         };
     }
     let Some(words) = words_before_sigil(prompt).filter(|words| !has_sign(words)) else { return false };
-    let words: Vec<&str> = words.split_whitespace().collect();
+    let is_environment = |word: &&str| word.starts_with('(') && word.ends_with(')');
+    let mut words: Vec<&str> = words.split_whitespace().collect();
+    if words.len() > 2 && words.first().is_some_and(is_environment) {
+        words.remove(0);
+    }
     match words.as_slice() {
         [] => false,
         [place, _] if !bare.ends_with('>') && (place.contains('@') || place.starts_with(['~', '/'])) => true,
@@ -353,6 +365,14 @@ mod tests {
             ("$ ", false),
             ("/ #", false),
             ("me@host ~/src > ", true),
+            ("(venv) me@host src $ ", true),
+            ("(base) ~/src main # ", true),
+            ("(venv) echo 100 $ ", false),
+            ("(venv) $ ", true),
+            ("(true) me@host ls x $ ", false),
+            ("~/src >>> ", true),
+            ("cat ~/src >>> ", false),
+            ("me@host ls >> ", false),
             ("{\"cwd\":\"/tmp\"} ", true),
             ("{ echo \"}\"; } ", false),
             ("me@host:~$ ls # ", false),
@@ -365,6 +385,19 @@ mod tests {
             ("cat /dev/null > ", false),
         ] {
             assert_eq!(follows_place(row), is_prompt, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_sign_may_change_into_another_one_that_nothing_typed_can_be() {
+        for (known, prompt, is_like) in [
+            ("~/src \u{276f} ", "~/src \u{2717} ", true),
+            ("$ ", "# ", false),
+            ("\u{276f} ", "date +% ", false),
+            ("$ ", "$ echo \u{276f} ", false),
+            ("", "", true),
+        ] {
+            assert_eq!(has_like_sign(known, prompt), is_like, "{known:?}, {prompt:?}");
         }
     }
 
