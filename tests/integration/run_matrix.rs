@@ -290,6 +290,9 @@ const LINE_SETTINGS: &[&str] = &[
     "-onlcr",
     "-isig",
     "erase undef kill undef",
+    "rprnt undef",
+    "rprnt ^A kill ^B",
+    "-iexten",
     "-echo",
 ];
 

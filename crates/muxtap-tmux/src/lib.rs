@@ -67,7 +67,7 @@ pub use surroundings::Updated;
 pub use topology::{HUB_MARK, HUB_NAME, PaneRow, SessionRow, Topology, WindowRow};
 pub use transport::{Address, DEFAULT_SOCKET, PeerChoice, Transport, check_name};
 pub use transport::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING};
-pub use tty::{Foreground, TerminalInput};
+pub use tty::{Foreground, LineKeys, TerminalInput};
 
 use std::sync::Arc;
 

@@ -15,8 +15,17 @@ pub struct Foreground {
     pub input: TerminalInput,
     /// Whether the terminal echoes typed text (`ECHO`).
     pub echo: bool,
-    /// The character that erases the line that the terminal collects (`VKILL`); 0 if none does.
-    pub kill: u8,
+    /// What edits a line that the terminal collects.
+    pub keys: LineKeys,
+}
+
+/// The characters by which a line is edited that the terminal collects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineKeys {
+    /// Erases the line (`VKILL`).
+    pub kill: Option<u8>,
+    /// Shows the line again (`VREPRINT`).
+    pub reprint: Option<u8>,
 }
 
 /// How a terminal's input arrives at its program.
@@ -55,6 +64,7 @@ impl Proc {
         let terminal = open(tty)?;
         let settings = rustix::termios::tcgetattr(&terminal).ok()?;
         let (modes, input) = (settings.local_modes, settings.input_modes);
+        let key = |index| Some(settings.special_codes[index]).filter(|key| *key != 0);
         let is_editors = input.contains(InputModes::ICRNL) == input.contains(InputModes::INLCR);
         Some(Foreground {
             group,
@@ -67,7 +77,11 @@ impl Proc {
                 (false, false) => TerminalInput::Silent,
             },
             echo: modes.contains(LocalModes::ECHO),
-            kill: settings.special_codes[SpecialCodeIndex::VKILL],
+            keys: LineKeys {
+                kill: key(SpecialCodeIndex::VKILL),
+                reprint: key(SpecialCodeIndex::VREPRINT)
+                    .filter(|_| modes.contains(LocalModes::IEXTEN | LocalModes::ECHO)),
+            },
         })
     }
 

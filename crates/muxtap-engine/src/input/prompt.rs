@@ -132,11 +132,12 @@ impl Prompt<'_> {
         for attempt in 0..ATTEMPTS {
             let Some(now) = self.now().await else { return Ok(None) };
             let found = if now.reader.canonical { now.ask_terminal().await? } else { now.look().await? };
+            let kill = now.reader.keys.kill;
             let abandon = match found {
                 PromptState::Empty(prompt) => return Ok(Some(prompt)),
                 PromptState::Gone => return Ok(None),
                 PromptState::Disturbed if attempt + 1 < ATTEMPTS => continue,
-                PromptState::Typed(_) => attempt > 0,
+                PromptState::Typed(_) => attempt > 0 || now.reader.canonical && kill.is_none(),
                 PromptState::Question(_)
                 | PromptState::Continued(_)
                 | PromptState::Unknown(_)
@@ -145,11 +146,10 @@ impl Prompt<'_> {
             if !clear || attempt + 1 == ATTEMPTS {
                 return Err(self.refusal(&found));
             }
-            let kill = [self.reader.kill];
-            let keys = match (abandon, self.reader.canonical) {
-                (true, _) => INTERRUPT,
-                (false, true) => &kill,
-                (false, false) => b"\x05\x15",
+            let keys = match kill.as_slice() {
+                _ if abandon => INTERRUPT,
+                kill if now.reader.canonical => kill,
+                _ => b"\x05\x15",
             };
             let Some(CursorMove { spot, .. }) = self.ask(keys, |_| false).await? else { return Ok(None) };
             if abandon && self.is_same_shell().await {

@@ -1,7 +1,7 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
 use muxtap_base::quoting::shell_word;
-use muxtap_tmux::{Foreground, Proc, Relative, TerminalInput};
+use muxtap_tmux::{Foreground, LineKeys, Proc, Relative, TerminalInput};
 
 use crate::{Host, PaneState, pane::PaneMetadata};
 
@@ -27,8 +27,8 @@ pub struct IdleShell {
     pub pid: Option<u32>,
     /// Whether the terminal collects lines because the shell has no line editor.
     pub canonical: bool,
-    /// The character that erases the line in the terminal; 0 if it has no such character.
-    pub kill: u8,
+    /// What edits a line that the terminal collects.
+    pub keys: LineKeys,
     /// Whether the shell is known to read files that only this user can read.
     pub reads_files: bool,
     /// Whether only the shell's marks show it: it is behind another terminal.
@@ -45,8 +45,8 @@ impl IdleShell {
     }
 }
 
-/// The usual character that erases a line (Ctrl-U).
-const KILL: u8 = 0x15;
+/// The usual keys of a terminal: Ctrl-U, Ctrl-R.
+const USUAL: LineKeys = LineKeys { kill: Some(0x15), reprint: Some(0x12) };
 
 /// The program in a pane's foreground.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,8 @@ pub async fn waiting_shell(host: &Host, pane: &PaneState) -> ForegroundState {
             shell,
             pid: None,
             canonical: !has_editor,
-            kill: KILL,
+            // A wrong one would be text.
+            keys: LineKeys { kill: None, ..USUAL },
             reads_files: false,
             is_marked: true,
         })
@@ -129,7 +130,7 @@ fn by_command(command: &str) -> ForegroundState {
                 shell,
                 pid: None,
                 canonical: shell == Shell::Posix,
-                kill: KILL,
+                keys: USUAL,
                 reads_files: false,
                 is_marked: false,
             })
@@ -225,7 +226,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
         shell,
         pid: Some(foreground.group),
         canonical: foreground.input == TerminalInput::Lines,
-        kill: foreground.kill,
+        keys: foreground.keys,
         reads_files: !is_restricted(&foreground.args) && proc.shares_files(foreground.group),
         is_marked: false,
     })
@@ -415,7 +416,7 @@ mod tests {
             forked: false,
             input: if canonical { TerminalInput::Lines } else { TerminalInput::Edited },
             echo: canonical,
-            kill: KILL,
+            keys: USUAL,
         }
     }
 
@@ -428,7 +429,7 @@ mod tests {
                 shell,
                 pid: Some(1),
                 canonical,
-                kill: KILL,
+                keys: USUAL,
                 reads_files,
                 is_marked: false,
             })

@@ -6,17 +6,16 @@ use muxtap_api::Result;
 
 use super::{CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState, look};
 
-/// Makes a terminal in cooked mode print the typed line again (`VREPRINT`, termios(3)).
-const REPRINT: &[u8] = b"\x12";
-
 impl Prompt<'_> {
     /// Makes a terminal that collects the line show it again. This is the only way to see text that
     /// was typed while a program ran: its echo is above the prompt.
     pub(super) async fn ask_terminal(&self) -> Result<PromptState> {
         let (before, prompt) = self.prompt_shown().await?;
-        if self.reader.kill == 0 {
+        let kill = self.reader.keys.kill;
+        // A key that the terminal does not know would be typed text.
+        let Some(reprint) = self.reader.keys.reprint.filter(|_| self.reader.is_marked || kill.is_some()) else {
             return Ok(PromptState::Unknown(prompt));
-        }
+        };
         if self.reader.shell.is_continuation(&prompt) {
             return Ok(PromptState::Continued(prompt));
         }
@@ -34,11 +33,11 @@ impl Prompt<'_> {
         if !is_empty {
             return Ok(look::typed_or_unknown(&prompt, ""));
         }
-        let Some((after, reached)) = self.reprint(before).await? else { return Ok(PromptState::Gone) };
+        let Some((after, reached)) = self.reprint(before, reprint).await? else { return Ok(PromptState::Gone) };
         if reached {
             return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: after,
-                clear: vec![self.reader.kill],
+                clear: kill.into_iter().collect(),
                 column: 0,
                 above: (1, before.x),
                 has_editor: false,
@@ -52,10 +51,10 @@ impl Prompt<'_> {
     }
 
     /// Makes the terminal print the typed line again. Returns the cursor's position afterwards, and whether it is at
-    /// the beginning of a row of its own. `None` if another program has the terminal.
-    async fn reprint(&self, before: CursorPosition) -> Result<Option<(CursorPosition, bool)>> {
+    /// the beginning of a row of its own. `None` if another program has the terminal. `key`: its `VREPRINT` (termios(3)).
+    async fn reprint(&self, before: CursorPosition, key: u8) -> Result<Option<(CursorPosition, bool)>> {
         let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
-        let after = self.ask(REPRINT, line_below).await?;
+        let after = self.ask(&[key], line_below).await?;
         Ok(after.map(|after| (after.spot, after.reached)))
     }
 
