@@ -204,7 +204,8 @@ fn variant(world: &World, shell: &Shell, name: &str, before: &str, after: &str) 
     assert!(output.contains("no-newline\x1b\\\x1b]133;D;0"), "{name}\n{output:?}");
     // A DEBUG trap of zsh sees the names of the hooks.
     assert!(!screen.contains("muxtap") || name.contains("zsh-debug"), "{name}\n{screen}");
-    assert!(name != "ps0" || output.contains("\x1b]3008;start=1\x07\x1b]133;C;"), "{output:?}");
+    let end = if name == "ps0-st" { "\x1b\\" } else { "\x07" };
+    assert!(!name.starts_with("ps0") || output.contains(&format!("\x1b]3008;start=1{end}\x1b]133;C;")), "{output:?}");
     if is_logged {
         let logged = std::fs::read_to_string(&log).unwrap();
         let mut logged = logged.lines().skip(1);
@@ -280,6 +281,7 @@ fn bash_marks_each_command() {
         ("later", "", r#"PROMPT_COMMAND="${PROMPT_COMMAND[0]-}; "LOG"#),
         ("new-prompt", "PROMPT_COMMAND=\"PS1='> '\"", ""),
         ("ps0", r#"PS0='\e]3008;start=1\a'; PROMPT_COMMAND+=('printf "\e]3008;end=1\a"')"#, ""),
+        ("ps0-st", r"PS0='\e]3008;start=1\e\\'", ""),
         ("debug", "trap 'echo D:$BASH_COMMAND' DEBUG; trap 'echo E' ERR; PROMPT_COMMAND=LOG", ""),
         ("xu", "PROMPT_COMMAND=LOG", "set -x -u"),
         ("e", "", "set -e"),

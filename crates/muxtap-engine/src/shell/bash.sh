@@ -161,7 +161,13 @@ __muxtap_show() {
     fi
     if [[ ${PS0-} != *"$__muxtap_ps0" && -z ${__muxtap_ble-} ]]; then
         PS0=${PS0-}
-        PS0=${PS0//"$__muxtap_ps0"}$__muxtap_ps0
+        PS0=${PS0//"$__muxtap_ps0"}
+        # A backslash at its end (ST) would quote the dollar sign. bash halves backslashes twice: of four, one is left.
+        \builtin local "__muxtap_tail=${PS0##*[!\\]}"
+        while ((${#__muxtap_tail} % 4)); do
+            PS0+=\\ __muxtap_tail+=\\
+        done
+        PS0+=$__muxtap_ps0
     fi
     __muxtap_print A
     __muxtap_state=0
