@@ -136,6 +136,41 @@ fn text_that_was_typed_ahead_is_not_run_by_a_shell_without_an_editor() {
     }
 }
 
+/// Such a prompt has the marks, but the shell that prints them is another one.
+#[test]
+fn a_shell_that_has_an_exported_prompt_with_marks_is_unknown() {
+    if !is_installed("script") {
+        return;
+    }
+    let world = World::new();
+    let pane = behind(&world, "script -qc dash /dev/null");
+    integrates(&world, &pane, "eval \"$(MUXTAP shell-integration sh)\"");
+    types(&world, &pane, "export PS1; dash");
+    let message = world.error("CONFLICT", &["run", "-t", &pane, "-T", "3", "--", "touch ran"]);
+    assert!(message.contains("no shell behind it"), "{message}");
+    types(&world, &pane, "exit");
+    assert_eq!(world.muxtap(&["run", "-t", &pane, "--", "echo outer"]).text(), "outer\n");
+}
+
+/// The key by which a terminal shows the line again would be text if it has another one.
+#[test]
+fn a_terminal_without_that_key_is_left_as_it_was() {
+    if !is_installed("script") {
+        return;
+    }
+    for settings in ["rprnt undef", "-iexten", "rprnt ^T"] {
+        let world = World::new();
+        let pane = behind(&world, "script -qc dash /dev/null");
+        integrates(&world, &pane, "eval \"$(MUXTAP shell-integration sh)\"");
+        types(&world, &pane, &format!("stty {settings}"));
+        let message = world.error("CONFLICT", &["run", "-t", &pane, "-T", "3", "--", "touch ran"]);
+        assert!(message.contains("cannot tell whether `# `"), "{settings}: {message}");
+        types(&world, &pane, "echo mi'ne'");
+        let screen = world.tmux(&["capture-pane", "-p", "-t", &pane]);
+        assert!(screen.contains("# echo mi'ne'\nmine\n"), "{settings}: {screen}");
+    }
+}
+
 #[test]
 fn a_shell_over_ssh_that_marks_its_prompts() {
     let world = World::new();

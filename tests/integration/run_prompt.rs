@@ -112,6 +112,30 @@ fn typed_text_that_looks_like_a_prompt_is_no_prompt() {
     });
 }
 
+/// busybox moves to the next row itself, and tmux does not know that the line goes on there.
+#[test]
+fn a_line_of_busybox_in_two_rows_is_no_prompt() {
+    if !is_installed("busybox") {
+        return;
+    }
+    let world = World::new();
+    let shell = "PS1='me@host:~/src$ ' exec busybox ash";
+    let pane = world.tmux(&["new-session", "-d", "-x", "60", "-y", "24", "-P", "-F", "#{pane_id}", shell]);
+    eventually("the prompt shows", || last_line(&world, &pane).trim_end() == "me@host:~/src$");
+    let full = format!("{:b<45}", "echo >made ");
+    for known in [false, true] {
+        for row in ["~/src $ ", "$ ", "/y $ ", "me@host:~/src$ "] {
+            world.tmux(&["send-keys", "-t", &pane, "-l", &format!("{full}{row}")]);
+            eventually("it shows", || last_line(&world, &pane).trim_end() == row.trim_end());
+            let answer = world.muxtap(&["run", "-t", &pane, "-T", "10", "--", "echo ran >made"]);
+            assert!(answer.status == 1 && answer.stderr.contains("nothing was run"), "{known}, {row}: {answer:?}");
+            starts_anew(&world, &pane);
+        }
+        assert_eq!(ran(&world, &pane, &[], "echo known"), says("known\n", 0));
+    }
+    assert!(!world.path("work/made").exists());
+}
+
 /// The same before any command, at the prompts of distributions.
 #[test]
 fn half_a_line_at_a_common_prompt_is_no_prompt() {

@@ -199,7 +199,8 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
             _ => ForegroundState::Busy("sh".into()),
         };
     }
-    let name = foreground.args.first().map_or("", |program| base_name(program));
+    let args = applet(&foreground.args);
+    let name = args.first().map_or("", |program| base_name(program));
     if name.is_empty() {
         // Between two programs, or a pipeline whose first program has ended.
         return ForegroundState::Busy(String::new());
@@ -210,7 +211,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     }
     let Some(shell) = kind(name) else { return ForegroundState::Other(name.to_owned()) };
     // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
-    if has_script(&foreground.args) {
+    if has_script(args) {
         return ForegroundState::Other(foreground.args.join(" "));
     }
     // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
@@ -227,9 +228,17 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
         pid: Some(foreground.group),
         canonical: foreground.input == TerminalInput::Lines,
         keys: foreground.keys,
-        reads_files: !is_restricted(&foreground.args) && proc.shares_files(foreground.group),
+        reads_files: !is_restricted(args) && proc.shares_files(foreground.group),
         is_marked: false,
     })
+}
+
+/// Returns the arguments from the program's name on: `ash -i` for `busybox ash -i`.
+fn applet(args: &[String]) -> &[String] {
+    match args {
+        [program, applet @ ..] if base_name(program) == "busybox" && !applet.is_empty() => applet,
+        _ => args,
+    }
 }
 
 /// Returns whether a shell with these arguments runs a script or a command line.
@@ -327,6 +336,7 @@ pub async fn is_inner_shell(host: &Host, metadata: PaneMetadata) -> bool {
 
 /// Returns whether these are the arguments of a shell that reads commands.
 fn starts_shells(args: &[String]) -> bool {
+    let args = applet(args);
     let is_shell = args.first().is_some_and(|program| {
         let name = base_name(program);
         kind(name).is_some() || UNSUPPORTED.contains(&name)
@@ -437,6 +447,9 @@ mod tests {
         assert_eq!(classify(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
         assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
         assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
+        assert_eq!(classify(&foreground(&["busybox", "ash", "-i"], false)), reads(Shell::Posix, false));
+        assert_eq!(classify(&foreground(&["busybox", "vi"], false)), ForegroundState::Other("vi".into()));
+        assert_eq!(classify(&foreground(&["busybox"], false)), ForegroundState::Other("busybox".into()));
         assert!(matches!(
             classify(&foreground(&["bash", "-r"], false)),
             ForegroundState::Shell(IdleShell { reads_files: false, .. })

@@ -30,7 +30,7 @@ tmux*/*i*/ | screen*/*i*/)
         # An exported PS1 already has marks in a shell within a shell: they stand before and after two edges, which
         # expand to nothing.
         __muxtap_edge='${__muxtap_on+}'
-        # A name that is not exported with PS1. `dash` says that the shell has no line editor, and the terminal collects the line.
+        # The name is not exported with PS1: it is not known which shell uses that then. `dash` says that the shell has no line editor, and the terminal collects the line.
         __muxtap_name=sh
         # What tells the line editor that the marks have no width. dash has no editor, ksh93 knows OSC.
         __muxtap_open='' __muxtap_close='' __muxtap_first=''
@@ -80,7 +80,7 @@ tmux*/*i*/ | screen*/*i*/)
         # so in `$-` after its startup files.
         PS1=$__muxtap_first$__muxtap_open'${__muxtap_string_end-}'$__muxtap_close$(__muxtap_mark 'D;$?')$__muxtap_open\
 '${__muxtap_on:+$(case $- in (*r*) exit $?;; (*) { set +x -- $?; __muxtap_directory; exit $1; } 2>/dev/null;; esac)}'\
-$__muxtap_close$(__muxtap_mark A)$__muxtap_edge$PS1$__muxtap_edge$(__muxtap_mark 'B;shell=${__muxtap_name-sh}')
+$__muxtap_close$(__muxtap_mark A)$__muxtap_edge$PS1$__muxtap_edge$(__muxtap_mark 'B;shell=${__muxtap_name-}')
         case $__muxtap_flags in
         *a*) \set -a ;;
         esac

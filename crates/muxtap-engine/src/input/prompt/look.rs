@@ -123,7 +123,7 @@ impl Prompt<'_> {
     }
 
     /// Returns whether the row above is full and may go on in the cursor's row. tmux knows where bash wraps
-    /// a line; zsh and fish move to the next row themselves.
+    /// a line; zsh, fish and busybox move to the next row themselves.
     async fn is_wrapped(&self, spot: CursorPosition) -> Result<bool> {
         let Some(above) = spot.y.checked_sub(1) else { return Ok(false) };
         let joined = self.captured(above, usize::from(spot.y), "-J").await?;
@@ -137,7 +137,7 @@ impl Prompt<'_> {
         }
         // The last cell may be a blank that is typed, or half of a wide character.
         let (_, last) = split_at_column(row, usize::from(spot.width.saturating_sub(2)));
-        Ok(!last.trim().is_empty() && matches!(self.reader.shell, Shell::Zsh | Shell::Fish))
+        Ok(!last.trim().is_empty() && self.reader.shell != Shell::Bash)
     }
 
     /// Waits until the pane has printed nothing for a moment. Returns false if something prints all

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use muxtap_api::Result;
 
-use super::{CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState, look};
+use super::{BACKSPACE, CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState, look};
 
 impl Prompt<'_> {
     /// Makes a terminal that collects the line show it again. This is the only way to see text that
@@ -45,6 +45,11 @@ impl Prompt<'_> {
             }));
         }
         if after == before {
+            return Ok(PromptState::Unknown(prompt));
+        }
+        if self.reader.is_marked && after == (CursorPosition { x: before.x + 2, ..before }) {
+            // The terminal has another key for that, or none, and shows this one (`^R`).
+            self.ask(BACKSPACE, |spot| spot == before).await?;
             return Ok(PromptState::Unknown(prompt));
         }
         self.row(after.y, after.x).await.map(PromptState::Typed)
