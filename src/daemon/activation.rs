@@ -117,8 +117,8 @@ pub(super) async fn stopping() {
     notify(sd_notify::NotifyState::Stopping, NOTIFY_LIMIT).await;
 }
 
-/// Sends a notification, and waits until systemd's queue takes it, but no longer than `limit`. Without `NOTIFY_SOCKET` it
-/// does nothing. Returns false if another try could succeed.
+/// Sends a notification, and waits until systemd's queue takes it, but no longer than `limit`. Without
+/// `NOTIFY_SOCKET` it does nothing. Returns false if another try could succeed.
 ///
 /// The queue holds few messages. No thread is blocked while it is full: the daemon has few, and needs them.
 #[cfg(target_os = "linux")]

@@ -161,6 +161,7 @@ fn a_terminal_without_that_key_is_left_as_it_was() {
     for settings in ["rprnt undef", "-iexten", "rprnt ^T"] {
         let world = World::new();
         let pane = behind(&world, "script -qc dash /dev/null");
+        types(&world, &pane, "PS1='# '");
         integrates(&world, &pane, "eval \"$(MUXTAP shell-integration sh)\"");
         types(&world, &pane, &format!("stty {settings}"));
         let message = world.error("CONFLICT", &["run", "-t", &pane, "-T", "3", "--", "touch ran"]);

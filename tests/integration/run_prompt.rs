@@ -126,7 +126,8 @@ fn a_line_of_busybox_in_two_rows_is_no_prompt() {
     for known in [false, true] {
         for row in ["~/src $ ", "$ ", "/y $ ", "me@host:~/src$ "] {
             world.tmux(&["send-keys", "-t", &pane, "-l", &format!("{full}{row}")]);
-            eventually("it shows", || last_line(&world, &pane).trim_end() == row.trim_end());
+            let shown = format!("{full}\n{}", row.trim_end());
+            eventually("it shows", || screen(&world, &pane).trim_end().ends_with(&shown));
             let answer = world.muxtap(&["run", "-t", &pane, "-T", "10", "--", "echo ran >made"]);
             assert!(answer.status == 1 && answer.stderr.contains("nothing was run"), "{known}, {row}: {answer:?}");
             starts_anew(&world, &pane);

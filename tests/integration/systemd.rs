@@ -127,14 +127,16 @@ fn a_passed_socket_is_served_and_left_to_systemd() {
         manager.hears("WATCHDOG=1");
         // Nothing reads the notifications, and their queue is full: the daemon still works through the next ones, which
         // are more than it has threads for work that blocks.
-        Manager::fill(&world);
-        let waited = world.muxtap(&["wait-for", "-t", "main", "-p", "never printed", "-T", "7"]);
-        assert_eq!(waited.status, 124, "{waited:?}");
-        // Such a pattern is compiled by one of those threads.
-        let waited = world.muxtap(&["wait-for", "-t", "main", "-p", "[0-9]{9}", "-T", "1"]);
-        assert_eq!(waited.status, 124, "{waited:?}");
-        manager.drain();
-        manager.hears("WATCHDOG=1");
+        if round == 0 {
+            Manager::fill(&world);
+            let waited = world.muxtap(&["wait-for", "-t", "main", "-p", "never printed", "-T", "7"]);
+            assert_eq!(waited.status, 124, "{waited:?}");
+            // Such a pattern is compiled by one of those threads.
+            let waited = world.muxtap(&["wait-for", "-t", "main", "-p", "[0-9]{9}", "-T", "1"]);
+            assert_eq!(waited.status, 124, "{waited:?}");
+            manager.drain();
+            manager.hears("WATCHDOG=1");
+        }
         // A connection names the daemon's process, and not the one that made the socket.
         assert_eq!(world.daemon_pid(), Some(service.pid()));
         assert_eq!(world.json(&["status"])["pid"], service.pid());

@@ -193,10 +193,16 @@ impl Prompt<'_> {
         self.pane.primary_prompt(self.reader.id()).as_deref() == Some(prompt)
     }
 
+    /// Returns whether this is the shell that was found. One without a known pid, or that another one has replaced
+    /// (`exec zsh`), is told by its kind.
+    fn is_reader(&self, shell: &IdleShell) -> bool {
+        shell.id() == self.reader.id() && shell.shell == self.reader.shell
+    }
+
     /// Returns whether the shell that was found waits for a line. Behind another terminal, its marks tell.
     pub(crate) async fn is_same_shell(&self) -> bool {
         match shell::waiting_shell(&self.server.host, self.pane).await {
-            ForegroundState::Shell(shell) => shell.id() == self.reader.id(),
+            ForegroundState::Shell(shell) => self.is_reader(&shell),
             ForegroundState::Busy(_) | ForegroundState::Question(_) | ForegroundState::Other(_) => false,
         }
     }
@@ -205,7 +211,7 @@ impl Prompt<'_> {
     /// later. `None` if another shell has the terminal.
     async fn now(&self) -> Option<Self> {
         let reader = match shell::waiting_shell(&self.server.host, self.pane).await {
-            ForegroundState::Shell(shell) if shell.id() == self.reader.id() => shell,
+            ForegroundState::Shell(shell) if self.is_reader(&shell) => shell,
             ForegroundState::Shell(_) => return None,
             ForegroundState::Busy(_) | ForegroundState::Question(_) | ForegroundState::Other(_) => self.reader,
         };

@@ -148,7 +148,8 @@ impl Server {
             attempts -= 1;
             if attempts == 0 {
                 let message = format!(
-                    "the program in the foreground of pane {} changed each time run looked at the prompt; nothing was run",
+                    "the program in the foreground of pane {} changed each time run looked at the prompt; nothing \
+                     was run",
                     pane.id()
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));

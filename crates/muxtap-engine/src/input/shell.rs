@@ -114,7 +114,7 @@ pub async fn waiting_shell(host: &Host, pane: &PaneState) -> ForegroundState {
             shell,
             pid: None,
             canonical: !has_editor,
-            // A wrong one would be text.
+            // Which key erases the line is not known, and a wrong one would be text. A wrong Ctrl-R is removed.
             keys: LineKeys { kill: None, ..USUAL },
             reads_files: false,
             is_marked: true,
@@ -348,8 +348,8 @@ fn starts_shells(args: &[String]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MarkedShell {
     pub(crate) shell: Shell,
-    /// Whether it has a line editor; otherwise, the terminal collects the line. The marks name only a shell without one
-    /// `dash`.
+    /// Whether it has a line editor; otherwise, the terminal collects the line. The marks use the name `dash` only
+    /// for a shell without one.
     pub(crate) has_editor: bool,
 }
 

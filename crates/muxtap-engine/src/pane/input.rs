@@ -219,8 +219,9 @@ impl PaneState {
         let shell = MarkedShell::reported(line.shell?)?;
         let is_entered = line.start < ring.start() || {
             let shown = ring.bytes(line.start, ring.end());
-            let reprints = if shell.has_editor { 0 } else { memchr::memmem::find_iter(&shown, REPRINTED).count() };
-            memchr::memchr_iter(b'\n', &shown).count() > reprints
+            // `run` asks at an empty line only.
+            let entered = if shell.has_editor { None } else { shown.strip_prefix(REPRINTED) };
+            memchr::memchr(b'\n', entered.unwrap_or(&shown)).is_some()
         };
         (!is_entered).then_some(shell)
     }

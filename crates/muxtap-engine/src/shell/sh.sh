@@ -30,7 +30,8 @@ tmux*/*i*/ | screen*/*i*/)
         # An exported PS1 already has marks in a shell within a shell: they stand before and after two edges, which
         # expand to nothing.
         __muxtap_edge='${__muxtap_on+}'
-        # The name is not exported with PS1: it is not known which shell uses that then. `dash` says that the shell has no line editor, and the terminal collects the line.
+        # Not exported with PS1: a shell that inherits the prompt may be of another kind. `dash`: the shell has no line
+        # editor, and the terminal collects the line.
         __muxtap_name=sh
         # What tells the line editor that the marks have no width. dash has no editor, ksh93 knows OSC.
         __muxtap_open='' __muxtap_close='' __muxtap_first=''
@@ -52,7 +53,8 @@ tmux*/*i*/ | screen*/*i*/)
             __muxtap_close=$__muxtap_open __muxtap_first=$__muxtap_open$(\printf '\r')
             ;;
         '' | bash)
-            if \command -v '[[' >/dev/null 2>&1; then
+            # Not a program of that name, which busybox may have installed.
+            if \test "$(\command -v '[[' 2>/dev/null)" = '[['; then
                 __muxtap_open='\[' __muxtap_close='\]'
                 # busybox ash reads backslashes once more.
                 case ${BASH_VERSION-} in

@@ -10,6 +10,8 @@ use crate::input::shell::Shell;
 
 /// Signs that end prompts.
 const SIGILS: &str = "$#%>❯❮➜→λ»›▶⟩❱∴✗✔\u{e0b0}";
+/// Those of them that tell whether the last command failed.
+const STATUS_SIGNS: &str = "✗✔❮";
 /// How long after a prompt text may appear that was typed ahead.
 const TYPED_AHEAD: Duration = Duration::from_millis(30);
 /// Makes a line editor insert text, with vi keys in either mode and with emacs keys.
@@ -98,7 +100,7 @@ impl Prompt<'_> {
         let is_like_known = known.is_none_or(|known| has_like_sign(&known, prompt));
         // bash has `> ` before the rest of a command.
         let bare = prompt.trim_end();
-        let is_rest = self.reader.shell == Shell::Bash && bare.ends_with('>') && !bare.ends_with(">>");
+        let is_rest = self.reader.shell == Shell::Bash && bare.ends_with('>') && !bare.ends_with(">>>");
         if is_first_row && (is_blank || is_untouched) {
             let is_prompt = |row: &str| !is_rest && (ends_in_only_sigil(row) || follows_place(row));
             let is_sign =
@@ -142,7 +144,7 @@ impl Prompt<'_> {
 
     /// Waits until the pane has printed nothing for a moment. Returns false if something prints all
     /// the time.
-    async fn until_calm(&self) -> bool {
+    pub(super) async fn until_calm(&self) -> bool {
         let mut changes = self.pane.changes();
         let latest = Instant::now() + PATIENCE;
         loop {
@@ -196,7 +198,7 @@ fn ends_in_only_sigil(prompt: &str) -> bool {
         return false;
     };
     let before = bare.trim_end_matches(|character| SIGILS.contains(character));
-    if has_sign(before) {
+    if has_sign(before) || appends(bare) {
         return false;
     }
     let words: Vec<&str> = before.split_whitespace().collect();
@@ -213,17 +215,24 @@ fn ends_in_word_sigil(prompt: &str) -> bool {
     words_before_sigil(prompt).is_some_and(|words| !words.trim().is_empty())
 }
 
-/// Returns whether two prompts end in the same sign, or both in one that no language of a shell has: those that tell
-/// whether the last command failed (`❯`, `✗`).
+/// Returns whether a row ends in the operator `>>`.
+fn appends(bare: &str) -> bool {
+    bare.ends_with(">>") && !bare.ends_with(">>>")
+}
+
+/// Returns whether two prompts end in the same sign, or one in a sign that tells whether the last command failed, and
+/// the other in a sign that no language of a shell has (`❯`, `✗`).
 fn has_like_sign(known: &str, prompt: &str) -> bool {
-    let [known, sign] = [known, prompt].map(|row| row.trim_end().chars().last());
-    known == sign || [known, sign].iter().all(|sign| sign.is_some_and(|sign| !sign.is_ascii()))
+    let signs = [known, prompt].map(|row| row.trim_end().chars().last());
+    let [known, sign] = signs;
+    let tells = |sign: &Option<char>| sign.is_some_and(|sign| STATUS_SIGNS.contains(sign));
+    known == sign || signs.iter().any(tells) && signs.iter().all(|sign| sign.is_some_and(|sign| !sign.is_ascii()))
 }
 
 /// Returns what precedes a `$`, `#`, `>` or `>>>` that is a word of its own at the end of a row.
 fn words_before_sigil(prompt: &str) -> Option<&str> {
-    let words = prompt.trim_end().strip_suffix(['$', '#', '>'])?;
-    let words = if prompt.trim_end().ends_with('>') { words.trim_end_matches('>') } else { words };
+    let bare = prompt.trim_end();
+    let words = bare.strip_suffix(">>>").or_else(|| bare.strip_suffix(['$', '#', '>']))?;
     (prompt.ends_with(' ') && words.ends_with(' ')).then_some(words)
 }
 
@@ -234,7 +243,8 @@ fn begins_with_sigil(prompt: &str) -> bool {
 
 /// Returns whether a prompt's last row is places and a `$`, `#` or `>`: names of users, hosts and directories
 /// (`me@host ~/src $ `, `/ # `). Before a `$` or `#`, also a place and one other word (`me@host src $ `,
-/// `~/src main $ `), after the environment that Python or conda puts before a prompt (`(venv) `). Or it is oh-my-zsh's (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON.
+/// `~/src main $ `), after the environment that Python or conda puts before a prompt (`(venv) `).
+/// Or it is oh-my-zsh's (`➜  src git:(main) ✗ `, `➜  ~ `), or an object in JSON.
 fn follows_place(prompt: &str) -> bool {
     let bare = prompt.trim_end();
     if !prompt.ends_with(' ') {
@@ -339,6 +349,8 @@ mod tests {
             ("ls foo# ", false),
             ("/tmp#date +% ", false),
             ("me@host:~$ ls # ", false),
+            ("[me@host ~] cat>> ", false),
+            ("cat>> ", false),
         ] {
             assert_eq!(ends_in_only_sigil(row), is_prompt, "{row:?}");
         }
@@ -373,6 +385,8 @@ mod tests {
             ("~/src >>> ", true),
             ("cat ~/src >>> ", false),
             ("me@host ls >> ", false),
+            ("[me@host ~] ./deploy >> ", false),
+            ("~/src >> ", false),
             ("{\"cwd\":\"/tmp\"} ", true),
             ("{ echo \"}\"; } ", false),
             ("me@host:~$ ls # ", false),
@@ -394,6 +408,7 @@ mod tests {
             ("~/src \u{276f} ", "~/src \u{2717} ", true),
             ("$ ", "# ", false),
             ("\u{276f} ", "date +% ", false),
+            ("\u{276f} ", "\u{2192} ", false),
             ("$ ", "$ echo \u{276f} ", false),
             ("", "", true),
         ] {

@@ -33,7 +33,16 @@ impl Prompt<'_> {
         if !is_empty {
             return Ok(look::typed_or_unknown(&prompt, ""));
         }
-        let Some((after, reached)) = self.reprint(before, reprint).await? else { return Ok(PromptState::Gone) };
+        let Some((mut after, mut reached)) = self.reprint(before, reprint).await? else {
+            return Ok(PromptState::Gone);
+        };
+        if reached && self.reader.is_marked {
+            // Behind another terminal, the line may arrive after its beginning.
+            self.until_calm().await;
+            let spot = self.spot().await?;
+            reached = spot == after;
+            after = spot;
+        }
         if reached {
             return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: after,
@@ -49,14 +58,17 @@ impl Prompt<'_> {
         }
         if self.reader.is_marked && after == (CursorPosition { x: before.x + 2, ..before }) {
             // The terminal has another key for that, or none, and shows this one (`^R`).
-            self.ask(BACKSPACE, |spot| spot == before).await?;
-            return Ok(PromptState::Unknown(prompt));
+            let erased = self.ask(BACKSPACE, |spot| spot == before).await?;
+            if erased.is_some_and(|erased| erased.reached) {
+                return Ok(PromptState::Unknown(prompt));
+            }
         }
         self.row(after.y, after.x).await.map(PromptState::Typed)
     }
 
     /// Makes the terminal print the typed line again. Returns the cursor's position afterwards, and whether it is at
-    /// the beginning of a row of its own. `None` if another program has the terminal. `key`: its `VREPRINT` (termios(3)).
+    /// the beginning of a row of its own. `None` if another program has the terminal. `key`: its
+    /// `VREPRINT` (termios(3)).
     async fn reprint(&self, before: CursorPosition, key: u8) -> Result<Option<(CursorPosition, bool)>> {
         let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
         let after = self.ask(&[key], line_below).await?;

@@ -362,7 +362,8 @@ impl Attempt<'_> {
     async fn enter(&self) -> Result<Entered> {
         let Self { prompt, empty, line, nonce, progress } = *self;
         let (server, pane) = (prompt.server, prompt.pane);
-        if !empty.has_editor {
+        // Behind another terminal, keys may be under way that tmux has not shown yet: the line is compared first.
+        if !empty.has_editor && !prompt.reader.is_marked {
             let keys = [empty.clear.as_slice(), line.keys.as_bytes(), b"\r"].concat();
             let typed = input::prepare_unechoed(pane, &keys)?;
             if !progress.step(Step::Entered) {
