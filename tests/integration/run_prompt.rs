@@ -100,8 +100,13 @@ fn typed_text_that_looks_like_a_prompt_is_no_prompt() {
         // The last row is the sign alone, as the known prompt; a word and the sign; or the only row.
         let full = format!("{:x<58}", "echo >made ");
         for typed in [format!("{full}{sign}"), format!("{full}word {sign}"), format!("echo >made {sign}")] {
+            // `run` returns when its command ends: text typed before the prompt appears is echoed twice.
+            world.ok(&["wait-for", "-t", pane, "--prompt", "-T", "20"]);
             world.tmux(&["send-keys", "-t", pane, "-l", &typed]);
-            eventually("it shows", || last_line(world, pane).trim_end().ends_with(sign.trim_end()));
+            eventually("it shows", || {
+                let screen = screen(world, pane);
+                screen.contains("echo >made") && screen.trim_end().ends_with(sign.trim_end())
+            });
             let shown = || screen(world, pane).lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
             let before = shown();
             let answer = world.muxtap(&["run", "-t", pane, "-T", "10", "--", "echo ran >made"]);

@@ -271,6 +271,8 @@ fn bash_marks_each_command() {
         return;
     }
     let world = world("bash");
+    let newer = "((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501))";
+    let is_older = !std::process::Command::new("bash").args(["-c", newer]).status().unwrap().success();
     for (name, before, after) in [
         ("plain", "", ""),
         ("nonce", "", ""),
@@ -291,6 +293,10 @@ fn bash_marks_each_command() {
         ("alias", "alias printf=false builtin=false history=false local=false set=false return=false", ""),
         ("ignoreboth", "HISTCONTROL=ignoreboth", ""),
     ] {
+        // Before bash 5.1 there is one entry.
+        if is_older && before.contains('(') && before.contains("PROMPT_COMMAND") {
+            continue;
+        }
         variant(&world, &BASH, name, before, after);
     }
 }
