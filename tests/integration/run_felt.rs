@@ -435,3 +435,26 @@ fn an_interrupt_of_a_run_that_waits_reaches_no_other_command() {
     assert_eq!((first.text().as_str(), first.status), ("begun\nyes\ngot yes\n", 0), "{first:?}");
     assert_eq!(world.ok(&["run", "-t", &pane, "-T", "20", "ls"]), "");
 }
+
+/// The history shows times, whose digits follow an entry's number.
+#[test]
+fn times_in_the_history_do_not_matter() {
+    for format in ["%F %T ", "%d/%m/%y %T ", "", "9"] {
+        let Some((world, pane)) = prepared(BASH, &[&format!("HISTTIMEFORMAT='{format}'")]) else { return };
+        let answer = world.muxtap(&["run", "-t", &pane, "-T", "20", "--", "echo hi; (exit 3)"]);
+        assert_eq!((answer.text().as_str(), answer.status), ("hi\n", 3), "{format}: {answer:?}");
+        let history = world.ok(&["run", "-t", &pane, "-T", "20", "--", "history"]);
+        assert!(history.contains("HISTTIMEFORMAT=") && !history.contains("builtin ."), "{format}: {history}");
+    }
+}
+
+/// After a command without output, the row above ends in the right prompt, too.
+#[test]
+fn a_right_prompt_may_be_in_the_row_above() {
+    let prompts = ["function fish_prompt; echo 'P> '; end", "function fish_right_prompt; echo RR; end", "true"];
+    let Some((world, pane)) = prepared(FISH, &prompts) else { return };
+    for _ in 0..3 {
+        let answer = world.muxtap(&["run", "-t", &pane, "-T", "20", "--", "true"]);
+        assert_eq!((answer.text().as_str(), answer.status), ("", 0), "{answer:?}\n{}", screen(&world, &pane));
+    }
+}

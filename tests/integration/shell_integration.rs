@@ -691,3 +691,100 @@ fn the_commands_of_nushell_are_listed() {
         assert!(pane.marks().iter().all(|mark| mark.starts_with("cd ") || mark.ends_with(";muxtap=Nonce.1")));
     }
 }
+
+/// Starts a shell in which a person types lines, and reads the integration after the first `before` of them.
+fn integrated(program: &str, kind: &str, lines: &[&str], before: usize) -> Option<(World, String)> {
+    if !is_installed(program.split(' ').next().unwrap()) {
+        return None;
+    }
+    let world = World::new();
+    let pane = world.tmux(&["new-session", "-d", "-x", "100", "-y", "30", "-P", "-F", "#{pane_id}", program]);
+    world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+    let muxtap = env!("CARGO_BIN_EXE_muxtap");
+    let eval = match kind {
+        "fish" => format!("{muxtap} shell-integration fish | source"),
+        kind => format!("eval \"$({muxtap} shell-integration {kind})\""),
+    };
+    let mut all = lines.to_vec();
+    all.insert(before, &eval);
+    for line in all {
+        typed(&world, &pane, line);
+    }
+    Some((world, pane))
+}
+
+/// Types a line like a person, and waits until the shell has read it.
+fn typed(world: &World, pane: &str, line: &str) {
+    world.tmux(&["send-keys", "-t", pane, "-l", line]);
+    world.tmux(&["send-keys", "-t", pane, "Enter"]);
+    world.ok(&["wait-for", "-t", pane, "--stable", "0.5", "-T", "30"]);
+}
+
+fn shown(world: &World, pane: &str) -> String {
+    world.tmux(&["capture-pane", "-p", "-t", pane]).trim_end().to_owned()
+}
+
+/// Konsole, Windows Terminal and foot document the first three.
+#[test]
+fn a_command_of_bash_is_one_whatever_is_in_ps0() {
+    for ps0 in [r"\[\e]133;C\a\]", r"\[\e]133;C\e\\\]", r"\e]133;C\e\\", "costs $", r"b\", r"\[\e]0;t\a\]x"] {
+        for before in [0, 2] {
+            let lines = ["PS1='P '", &format!("PS0='{ps0}'")];
+            let Some((world, pane)) = integrated("bash --norc", "bash", &lines, before) else { return };
+            typed(&world, &pane, "echo one");
+            let commands = world.json(&["commands", "-t", &pane]);
+            let commands = commands["commands"].as_array().unwrap_or_else(|| panic!("{commands}"));
+            let last = commands.last().unwrap();
+            assert_eq!((&last["line"], &last["status"]), (&"echo one".into(), &0.into()), "{ps0}: {commands:?}");
+            // A `PS0` that was there first has marked the line that read the integration.
+            let is_twice = commands.iter().skip(1).any(|command| command["status"].is_null());
+            assert!(!is_twice, "{ps0}: {commands:?}");
+            assert_eq!(world.ok(&["read", "-t", &pane, "--command", "-1"]).trim_end(), "one", "{ps0}");
+            assert!(!shown(&world, &pane).contains("__muxtap"), "{ps0}: {}", shown(&world, &pane));
+        }
+    }
+}
+
+#[test]
+fn a_backslash_or_percent_at_the_end_of_a_prompt_stays() {
+    for (program, kind, prompt, ends) in [
+        ("bash --norc", "bash", r"PS1='dir\'", r"dir\"),
+        ("bash --norc", "bash", r"PS1='dir\\'", r"dir\"),
+        ("zsh -f", "zsh", "PS1='dir%'", "dir"),
+        ("zsh -f", "zsh", "PS1='dir%%'", "dir%"),
+    ] {
+        let Some((world, pane)) = integrated(program, kind, &[prompt], 1) else { continue };
+        let screen = shown(&world, &pane);
+        assert_eq!(screen.lines().last(), Some(ends), "{prompt}: {screen}");
+    }
+}
+
+/// A command sees the person's own prompt: it may save it.
+#[test]
+fn the_prompt_of_fish_is_the_persons_while_a_command_runs() {
+    let prompt = r"function fish_prompt; printf 'dir %s\n\n' (count $argv); end";
+    for before in [0, 1] {
+        let Some((world, pane)) = integrated("fish --no-config", "fish", &[prompt], before) else { return };
+        for _ in 0..2 {
+            typed(&world, &pane, "functions fish_prompt");
+            let own = world.ok(&["read", "-t", &pane, "--command", "-1"]);
+            assert!(own.contains("printf 'dir") && !own.contains("__muxtap"), "{own}");
+        }
+        typed(&world, &pane, "clear");
+        // The line is in the row below the prompt's first.
+        assert_eq!(shown(&world, &pane), "dir 0");
+        typed(&world, &pane, "echo one");
+        assert_eq!(shown(&world, &pane), "dir 0\necho one\none\ndir 0");
+        typed(
+            &world,
+            &pane,
+            "function fish_prompt; if contains -- --final-rendering $argv; echo 'T> '; else; echo 'L> '; end; end",
+        );
+        typed(&world, &pane, "set -g fish_transient_prompt 1");
+        typed(&world, &pane, "echo two");
+        let version = world.ok(&["run", "-t", &pane, "-T", "20", "--", "echo $version"]);
+        let is_final =
+            version.trim().split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>() >= vec![4, 1];
+        assert_eq!(shown(&world, &pane).contains("T> echo two"), is_final, "{version}: {}", shown(&world, &pane));
+    }
+}

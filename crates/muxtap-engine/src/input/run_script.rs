@@ -146,10 +146,12 @@ impl Steps<'_> {
     fn forget_line(&self, path: &str) -> String {
         match self.shell {
             // Only where the history has it. A negative number is unknown before bash 5. A trap may have
-            // printed lines before that of the history.
+            // printed lines before that of the history. It is a line of its own: bash skips the rest of one that
+            // fails.
             Shell::Bash => format!(
-                "_muxtap_h=$(\\builtin history 1 2>/dev/null); _muxtap_h=${{_muxtap_h##*$'\\n'}}; case $_muxtap_h in \
-                 *{path}*) \\builtin history -d $((${{_muxtap_h%%[^ 0-9]*}})) 2>/dev/null;; esac; \\unset _muxtap_h; "
+                "_muxtap_h=$(HISTTIMEFORMAT= \\builtin history 1 2>/dev/null); _muxtap_h=${{_muxtap_h##*$'\\n'}}; case \
+                 $_muxtap_h in *{path}*) _muxtap_h=${{_muxtap_h#\"${{_muxtap_h%%[0-9]*}}\"}}; \\builtin history -d \
+                 \"${{_muxtap_h%%[^0-9]*}}\" 2>/dev/null;; esac; \\unset _muxtap_h\n"
             ),
             // A line that is to be forgotten is removed as soon as another one follows.
             Shell::Zsh => format!(

@@ -145,6 +145,7 @@ __muxtap_last() {
 # Prints the directory and `A`, and adds the parts of PS1 and PS0. Without `promptvars` these would not expand,
 # and there are no marks. An inner shell or ssh may have printed another directory.
 __muxtap_show() {
+    \builtin local __muxtap_tail __muxtap_close
     if [[ $PWD != "$__muxtap_directory" ]]; then
         __muxtap_directory=$PWD
         __muxtap_encode "$PWD"
@@ -157,17 +158,33 @@ __muxtap_show() {
     fi
     if [[ ${PS1-} != *"$__muxtap_ps1" ]]; then
         PS1=${PS1-}
-        PS1=${PS1//"$__muxtap_ps1"}$__muxtap_ps1
+        PS1=${PS1//"$__muxtap_ps1"}
+        # A single backslash at its end would be a part of the mark.
+        __muxtap_tail=${PS1##*[!\\]}
+        if ((${#__muxtap_tail} % 2)); then
+            PS1+=\\
+        fi
+        PS1+=$__muxtap_ps1
     fi
-    if [[ ${PS0-} != *"$__muxtap_ps0" && -z ${__muxtap_ble-} ]]; then
+    if [[ ${PS0-} != *"$__muxtap_ps0"?(\\]) && -z ${__muxtap_ble-} ]]; then
         PS0=${PS0-}
         PS0=${PS0//"$__muxtap_ps0"}
+        # Another `C` may be the last before `\]`: with a byte in between, it would be another command's.
+        __muxtap_tail=${PS0%]} __muxtap_close=
+        __muxtap_tail=${__muxtap_tail##*[!\\]}
+        if [[ $PS0 == *] ]] && ((${#__muxtap_tail} % 2)); then
+            PS0=${PS0%\\]} __muxtap_close=\\]
+        fi
         # A backslash at its end (ST) would quote the dollar sign. bash halves backslashes twice: of four, one is left.
-        \builtin local "__muxtap_tail=${PS0##*[!\\]}"
+        __muxtap_tail=${PS0##*[!\\]}
         while ((${#__muxtap_tail} % 4)); do
             PS0+=\\ __muxtap_tail+=\\
         done
-        PS0+=$__muxtap_ps0
+        # With a dollar sign at its end, it would be `$$`.
+        if [[ $PS0 == *[!\\]'$' || $PS0 == '$' ]]; then
+            PS0=${PS0%'$'}'\\$'
+        fi
+        PS0+=$__muxtap_ps0$__muxtap_close
     fi
     __muxtap_print A
     __muxtap_state=0
@@ -199,7 +216,7 @@ __muxtap_place() {
     fi
     for __muxtap_e in "${__muxtap_old[@]}"; do
         for __muxtap_p in "$__muxtap_entry_first" "$__muxtap_entry_last"; do
-            for __muxtap_s in '; ' ';' "$__muxtap_n"; do
+            for __muxtap_s in ' ; ' '; ' ';' "$__muxtap_n"; do
                 __muxtap_e=${__muxtap_e//"$__muxtap_p$__muxtap_s"}
                 __muxtap_e=${__muxtap_e//"$__muxtap_s$__muxtap_p"}
             done

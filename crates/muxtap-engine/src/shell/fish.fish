@@ -92,12 +92,13 @@ if status is-interactive; and test "$TERM" != dumb; and not set -q __muxtap_on
         __muxtap_wrap
     end
 
-    # Adds `B` to the prompt, again if the prompt was defined anew. The prompt sees the status first. Each prompt is
-    # copied to a name of its own: it may call an earlier wrap, as that of a Python venv does, whose `B` is removed.
+    # Adds `B` to the prompt. Each prompt is copied to a name of its own: it may call an earlier wrap, whose `B` is
+    # removed. The prompt sees the status first, and ends as fish reads it: without one line end.
     function __muxtap_wrap
         functions -q fish_prompt
         or return
-        set -l text (functions fish_prompt | builtin string collect)
+        # fish says where a copy was made.
+        set -l text (functions fish_prompt | builtin string match -rv '^# Defined ' | builtin string collect)
         if builtin string match -q '*__muxtap_fish_prompt_*' -- "$text"
             return
         end
@@ -108,8 +109,21 @@ if status is-interactive; and test "$TERM" != dumb; and not set -q __muxtap_on
             functions -c fish_prompt __muxtap_fish_prompt_$__muxtap_wraps
         end
         eval 'function fish_prompt
-            builtin printf "%s%s" (__muxtap_fish_prompt_'$__muxtap_wraps' |
-                builtin string replace -a $__muxtap_input "" | builtin string collect; or builtin echo) $__muxtap_input
+            set -l lines (__muxtap_fish_prompt_'$__muxtap_wraps' $argv | builtin string replace -a $__muxtap_input "")
+            if builtin test (builtin count $lines) -gt 1
+                builtin printf "%s\n" $lines[1..-2]
+            end
+            builtin printf "%s%s" "$lines[-1]" $__muxtap_input
         end'
+    end
+
+    # While a command runs, the prompt is the person's own: the command may save or copy it.
+    function __muxtap_unwrap --on-event fish_preexec
+        functions -q fish_prompt
+        or return
+        if builtin string match -q '*__muxtap_fish_prompt_*' -- (functions fish_prompt | builtin string collect)
+            functions -e fish_prompt
+            functions -c __muxtap_fish_prompt_$__muxtap_wraps fish_prompt
+        end
     end
 end

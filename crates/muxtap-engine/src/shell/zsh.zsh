@@ -94,9 +94,9 @@ __muxtap_show() {
         fi
         if [[ $PS1 != *"$mark" ]]; then
             PS1=${PS1//"$mark"}
-            # A last `%` is printed, but would belong to the mark.
+            # A single `%` at its end is not shown, but would belong to the mark.
             if [[ $PS1 == (|*[^%])(%%)#% ]]; then
-                PS1+=%
+                PS1=${PS1%\%}
             fi
             PS1+=$mark
         fi

@@ -70,7 +70,8 @@ impl Prompt<'_> {
         let is_untouched = self.reader.shell == Shell::Zsh && self.pane.is_zsh_line_empty();
         let known = self.pane.primary_prompt(self.reader.id()).filter(|known| !known.trim().is_empty());
         // The last row of a long line may look like a prompt.
-        let is_first_row = is_untouched || !self.is_wrapped(spot).await?;
+        let right = Some(after.trim()).filter(|right| may_be_right && !right.is_empty());
+        let is_first_row = is_untouched || !self.is_wrapped(spot, right).await?;
         if is_first_row && known.as_deref() == Some(prompt) && (is_blank || is_untouched) {
             return Ok(empty());
         }
@@ -125,8 +126,9 @@ impl Prompt<'_> {
     }
 
     /// Returns whether the row above is full and may go on in the cursor's row. tmux knows where bash wraps
-    /// a line; zsh, fish and busybox move to the next row themselves.
-    async fn is_wrapped(&self, spot: CursorPosition) -> Result<bool> {
+    /// a line; zsh, fish and busybox move to the next row themselves. `right`: the right prompt, which the row above may
+    /// have, too.
+    async fn is_wrapped(&self, spot: CursorPosition, right: Option<&str>) -> Result<bool> {
         let Some(above) = spot.y.checked_sub(1) else { return Ok(false) };
         let joined = self.captured(above, usize::from(spot.y), "-J").await?;
         let mut lines = joined.lines();
@@ -136,6 +138,9 @@ impl Prompt<'_> {
         let (row, _) = split_at_column(line, usize::from(spot.width));
         if is_marked {
             return Ok(!row.trim().is_empty());
+        }
+        if right.and_then(|right| row.trim_end().strip_suffix(right)).is_some_and(|before| before.ends_with("  ")) {
+            return Ok(false);
         }
         // The last cell may be a blank that is typed, or half of a wide character.
         let (_, last) = split_at_column(row, usize::from(spot.width.saturating_sub(2)));
