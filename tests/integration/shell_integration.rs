@@ -110,6 +110,13 @@ impl<'a> Pane<'a> {
             Interrupt => {
                 self.keys(&["-l", "unfinished"]);
                 eventually("it is displayed", || self.screen().contains("unfinished"));
+                // fish loses a Ctrl-C that comes while it draws its prompt once more (N73).
+                let size = || std::fs::metadata(&self.output).unwrap().len();
+                eventually("it draws nothing more", || {
+                    let before = size();
+                    std::thread::sleep(std::time::Duration::from_millis(300));
+                    size() == before
+                });
                 self.keys(&["C-c"]);
             }
         }
@@ -722,6 +729,21 @@ fn typed(world: &World, pane: &str, line: &str) {
 
 fn shown(world: &World, pane: &str) -> String {
     world.tmux(&["capture-pane", "-p", "-t", pane]).trim_end().to_owned()
+}
+
+/// Before 5.1, bash records lines of PROMPT_COMMAND if the history is switched on there.
+#[test]
+fn the_history_of_bash_is_what_was_typed() {
+    for before in [0, 1] {
+        let lines = [r"PROMPT_COMMAND=$'true\ntrue first\ntrue last'"];
+        let Some((world, pane)) = integrated("bash --norc", "bash", &lines, before) else { return };
+        typed(&world, &pane, "echo one");
+        typed(&world, &pane, "clear; history");
+        let screen = shown(&world, &pane);
+        let entries: Vec<_> = screen.lines().filter(|row| row.starts_with("    ")).collect();
+        assert_eq!(entries.len(), 4, "{screen}");
+        assert!(entries[2].ends_with("echo one") && entries[3].ends_with("clear; history"), "{screen}");
+    }
 }
 
 /// Konsole, Windows Terminal and foot document the first three.

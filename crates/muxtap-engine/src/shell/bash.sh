@@ -105,10 +105,19 @@ __muxtap_end() {
     __muxtap_state=2
 }
 
+# Switches options on again that were on. `local -` would do that, too, but it also switches the history on, and before
+# 5.1 bash would record the further lines of PROMPT_COMMAND.
+__muxtap_restore() {
+    case $__muxtap_options in *a*) \builtin set -a ;; esac
+    case $__muxtap_options in *u*) \builtin set -u ;; esac
+    case $__muxtap_options in *e*) \builtin set -e ;; esac
+    case $__muxtap_options in *x*) \builtin set -x ;; esac
+}
+
 # Runs before the other prompt commands, whose output does not belong to the command.
 __muxtap_first() {
     __muxtap_now=$? __muxtap_pipe=("${PIPESTATUS[@]}")
-    \builtin local -
+    \builtin local "__muxtap_options=$-"
     \builtin set +aeux
     # Differs after `!` and with `pipefail`; `$?` is the one to keep.
     if [[ ${__muxtap_pipe[${#__muxtap_pipe[*]} - 1]} != "$__muxtap_now" ]]; then
@@ -118,21 +127,23 @@ __muxtap_first() {
         __muxtap_status=$__muxtap_now
         __muxtap_end
     fi
+    __muxtap_restore
 }
 
 # Runs after the other prompt commands, which may have set PS1.
 __muxtap_last() {
-    \builtin local - "__muxtap_now=$?" __muxtap_encoded __muxtap_line __muxtap_entry
+    \builtin local "__muxtap_now=$?" "__muxtap_options=$-" __muxtap_encoded __muxtap_line __muxtap_entry
     \builtin set +aeux
     if [[ $__muxtap_state == 3 && -z $__muxtap_option ]] && __muxtap_other; then
         __muxtap_place off
+        __muxtap_restore
         return 0
     fi
     if [[ $__muxtap_state == [01] ]]; then
         __muxtap_status=$__muxtap_now
         __muxtap_end
     fi
-    if ((BASH_VERSINFO[0] >= 5)); then
+    if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
         __muxtap_number=$HISTCMD
     else
         __muxtap_history
@@ -140,6 +151,7 @@ __muxtap_last() {
     fi
     __muxtap_place
     __muxtap_show
+    __muxtap_restore
 }
 
 # Prints the directory and `A`, and adds the parts of PS1 and PS0. Without `promptvars` these would not expand,
