@@ -83,7 +83,8 @@ fn ten_upgrades_end_no_wait_and_leave_no_gap() {
     let target = before + 500;
     while expected < target {
         expected += 1;
-        assert_eq!(number(&tail.line().unwrap()), Some(expected));
+        let Some(line) = tail.line() else { panic!("tail ended before line {expected}: {:?}", tail.finish()) };
+        assert_eq!(number(&line), Some(expected));
     }
     tail.kill();
     end.send(()).unwrap();
