@@ -193,8 +193,8 @@ impl Prompt<'_> {
         self.pane.primary_prompt(self.reader.id()).as_deref() == Some(prompt)
     }
 
-    /// Returns whether this is the shell that was found. One without a known pid, or that another one has replaced
-    /// (`exec zsh`), is told by its kind.
+    /// Returns whether this is the shell that was found. The kind is compared, too: shells behind another terminal have
+    /// no pid here, and `exec zsh` keeps it.
     fn is_reader(&self, shell: &IdleShell) -> bool {
         shell.id() == self.reader.id() && shell.shell == self.reader.shell
     }

@@ -126,8 +126,8 @@ impl Prompt<'_> {
     }
 
     /// Returns whether the row above is full and may go on in the cursor's row. tmux knows where bash wraps
-    /// a line; zsh, fish and busybox move to the next row themselves. `right`: the right prompt, which the row above may
-    /// have, too.
+    /// a line; zsh, fish and busybox move to the next row themselves. `right`: the right prompt, which the row above
+    /// may have, too.
     async fn is_wrapped(&self, spot: CursorPosition, right: Option<&str>) -> Result<bool> {
         let Some(above) = spot.y.checked_sub(1) else { return Ok(false) };
         let joined = self.captured(above, usize::from(spot.y), "-J").await?;
