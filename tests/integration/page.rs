@@ -31,12 +31,15 @@ pub struct Page<S> {
     may: Vec<String>,
     /// The number of messages for views.
     screens: usize,
+    /// The number of those that changed a view. Others confirm what it shows: tmux told the daemon
+    /// what the screen did not know yet, which happens once a pane rests.
+    changes: usize,
     bytes: usize,
     draws: bool,
 }
 
 /// A view as the page has it.
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq)]
 struct View {
     rows: Vec<Value>,
     columns: usize,
@@ -205,6 +208,7 @@ impl<S: Read + Write> Page<S> {
             taken: 0,
             may: Vec::new(),
             screens: 0,
+            changes: 0,
             bytes: 0,
             draws: true,
         };
@@ -243,7 +247,10 @@ impl<S: Read + Write> Page<S> {
                 self.screens += 1;
                 self.bytes += text.len();
                 let view = message["view"].as_u64().unwrap();
-                self.views.entry(view).or_default().apply(&message);
+                let shown = self.views.entry(view).or_default();
+                let before = shown.clone();
+                shown.apply(&message);
+                self.changes += usize::from(*shown != before);
                 if self.draws {
                     // The connection may be ending.
                     let drawn = json!({"type": "drawn", "views": [view]});
@@ -569,7 +576,7 @@ fn a_page_that_does_not_draw_gets_no_further_screens() {
     page.say(&json!({"type": "drawn", "views": [1]}));
     page.until_text(1, "line 49.");
     page.settle();
-    assert_eq!(page.screens, 2);
+    assert_eq!(page.changes, 2);
     page.check(1, &world, &pane);
 }
 
@@ -615,7 +622,7 @@ fn nothing_is_sent_for_quiet_panes() {
         assert!(!page.next().is_null());
     }
     page.settle();
-    let before = page.screens;
+    let before = page.changes;
     // Events in other panes do not affect the views.
     let (other, mut terminal) = silent_pane(&world);
     for number in 0..20 {
@@ -623,7 +630,7 @@ fn nothing_is_sent_for_quiet_panes() {
         world.await_output(&other, &format!("number {number}\\."));
     }
     page.settle();
-    assert_eq!(page.screens, before);
+    assert_eq!(page.changes, before);
     // One view too many, and a hidden one.
     for view in 200..513 {
         page.say(&json!({"type": "show", "view": view, "key": keys[&panes[0]]}));
