@@ -3,6 +3,7 @@
 mod activation;
 mod endpoints;
 pub(crate) mod log;
+mod rules;
 mod serving;
 pub mod start;
 pub mod upgrade;

@@ -103,6 +103,9 @@ impl<'a> Serving<'a> {
         let Daemon { settings, paths, .. } = *daemon;
         let rooms = Arc::new(rooms(settings, paths));
         let pages = pages(settings, paths, &engine);
+        if let Some(file) = settings.agents_file.clone() {
+            engine.spawn(super::rules::keep_current(engine.clone(), file));
+        }
         let about = http::DaemonInfo {
             socket: paths.socket.display().to_string(),
             http: ports.iter().map(|port| port.url.clone()).collect(),

@@ -1,12 +1,12 @@
 """Whole turns of a real agent, without a network and without a login: muxtap's daemon and command line, the agent as npm
-has it, and a stand-in for the model (model.py). Called by scripts/acp-agents with the agent's name and its command."""
+has it, and a stand-in for the model (obeying.py). Called by scripts/acp-agents with the agent's name and its command."""
 import json
 import os
 import subprocess
 import sys
 import time
 
-from model import ANSWER, Model
+from obeying import ANSWER, Model
 
 name, command = sys.argv[1], sys.argv[2:]
 muxtap = os.environ["MUXTAP"]

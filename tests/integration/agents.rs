@@ -2,7 +2,7 @@
 //! `tests/golden/agents` and stands in for the real program, which is not installed here.
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::{Background, World, eventually};
 
@@ -454,6 +454,93 @@ fn rules_of_ones_own_add_to_those_that_are_there() {
     assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
     type_line(&world, &pane, "bell");
     assert_eq!(what(&next(&mut watch)), ("mine", "question"));
+}
+
+/// The file is read when it comes into being, is replaced, written in place, or removed, without a new
+/// daemon; one that is wrong changes nothing.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_changed_file_is_in_effect_at_once_and_a_wrong_one_keeps_the_rules() {
+    let (world, pane) = stage(&["mine"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "mine");
+    type_line(&world, &pane, "title busy now");
+    let title = || world.json(&["list-panes"])["panes"][0]["title"].clone();
+    eventually("the program's title", || title() == "busy now");
+    assert_eq!(world.json(&["agents"])["agents"], json!([]));
+    // Neither the file nor its directory is there when the daemon starts.
+    let own = world.path("home/muxtap/agents.toml");
+    assert!(!own.parent().unwrap().exists());
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    let rules = |rest: &str| format!("[[agent]]\nid = 'mine'\nprograms = ['mine']\n{rest}");
+    fs::write(&own, rules("")).unwrap();
+    assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
+    // Editors replace a file.
+    let busy = "[[agent.rule]]\nname = 'busy'\nstate = 'working'\ntitle = '^busy'\n";
+    let replace = |text: String| {
+        let new = world.path("home/muxtap/new.toml");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &own).unwrap();
+    };
+    replace(rules(busy));
+    assert_eq!(what(&next(&mut watch)), ("mine", "working"));
+    // A file that is wrong keeps what was read before, and is told.
+    replace(rules("[[agent.rule]]\nname = 'busy'\nstate = 'idle'\ntitle = '('\n"));
+    let error = || world.json(&["agents"])["rules_error"].clone();
+    eventually("the error", || error().as_str().is_some_and(|error| error.contains("rule `busy`: `title`: ")));
+    assert_eq!(what(&world.json(&["agents"])["agents"][0]), ("mine", "working"));
+    // Written in place, by way of a link.
+    let target = world.path("target.toml");
+    fs::write(&target, rules(&busy.replace("working", "errored"))).unwrap();
+    fs::remove_file(&own).unwrap();
+    std::os::unix::fs::symlink(&target, &own).unwrap();
+    assert_eq!(what(&until(&mut watch, "errored")), ("mine", "errored"));
+    assert_eq!(error(), Value::Null);
+    fs::write(&target, rules(&busy.replace("working", "question"))).unwrap();
+    assert_eq!(what(&until(&mut watch, "question")), ("mine", "question"));
+    // Without the file, an agent that runs keeps its rules; later ones are none.
+    fs::remove_file(&own).unwrap();
+    type_line(&world, &pane, "title done");
+    assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
+    type_line(&world, &pane, "exit 0");
+    assert_eq!(what(&next(&mut watch)), ("mine", "ended"));
+}
+
+/// The version that the agent's screen showed first chooses rules, and `doctor` names one that is newer
+/// than all by which the rules were tested.
+#[test]
+fn a_version_chooses_rules_and_one_that_is_too_new_is_told() {
+    let (mut world, pane) = stage(&["claude"]);
+    let file = world.path("own.toml");
+    let rule = |name: &str, state: &str, versions: &str| {
+        format!(
+            "[[agent.rule]]\nname = '{name}'\nstate = '{state}'\nversions = '{versions}'\nscreen = ['now it acts']\n"
+        )
+    };
+    let rules = rule("old", "errored", "<99") + &rule("new", "working", ">=99.1, <100");
+    fs::write(&file, format!("[[agent]]\nid = 'claude'\n{rules}")).unwrap();
+    world.set("MUXTAP_AGENTS_FILE", file.display().to_string());
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "claude");
+    let agent = next(&mut watch);
+    assert_eq!((what(&agent), &agent["version"], &agent["untested"]), (("claude", "idle"), &Value::Null, &Value::Null));
+    // While the version is unknown, neither rule applies.
+    show_text(&world, &pane, "now it acts\n");
+    show_text(&world, &pane, "Claude Code v99.1.2\nnow it acts\n");
+    let agent = next(&mut watch);
+    assert_eq!((what(&agent), &agent["version"]), (("claude", "working"), &json!("99.1.2")));
+    assert_eq!((&agent["evidence"]["rule"], &agent["untested"]), (&json!("new"), &json!(true)));
+    // Another text does not change it.
+    show_text(&world, &pane, "Claude Code v1.0.0\nquiet\n");
+    let agent = next(&mut watch);
+    assert_eq!((what(&agent), &agent["version"]), (("claude", "idle"), &json!("99.1.2")));
+    let doctor = world.json(&["doctor"]);
+    let says = format!("Claude Code 99.1.2 in {pane} is newer");
+    let checks = doctor["checks"].as_array().unwrap();
+    let told = |check: &&Value| check["message"].as_str().unwrap().starts_with(&says);
+    assert_eq!(checks.iter().find(told).map(|check| &check["status"]), Some(&json!("warning")), "{doctor}");
 }
 
 #[test]

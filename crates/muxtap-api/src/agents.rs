@@ -122,6 +122,12 @@ pub struct AgentInfo {
     pub agent: String,
     /// Its name for people.
     pub name: String,
+    /// Its version, once its screen has shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether its version is newer than any by whose screens the rules were tested.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untested: bool,
     /// Its process; absent if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,

@@ -93,6 +93,8 @@ pub struct Engine {
 /// State shared by all handles of one engine.
 pub(crate) struct Shared {
     pub(crate) options: Options,
+    /// The rules that recognize agents: those of the options, until others replace them.
+    agent_rules: tokio::sync::watch::Sender<Arc<agents::Rules>>,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     /// The transports to other hosts.
     transports: elsewhere::Transports,
@@ -188,6 +190,7 @@ impl Engine {
     fn within(runtime: Handle, options: Options, probe: ProcessProbe, past: Past) -> Self {
         let shared = Arc::new(Shared {
             transports: elsewhere::Transports::of(&options.transports),
+            agent_rules: tokio::sync::watch::Sender::new(options.agents.clone()),
             options,
             hosts: Mutex::default(),
             waits: Waits::default(),

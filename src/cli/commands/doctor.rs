@@ -14,11 +14,12 @@ use rustix::fs::Access;
 use serde::Serialize;
 
 use self::daemon::Daemon;
-use super::{Caller, Outcome, command_list::SWITCH_ON, output, path_named, path_of};
+use super::{Caller, Outcome, command_list::SWITCH_ON, listed, output, path_named, path_of};
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest, EnvironmentAnswer, Error, ErrorCode, HostInfo,
-        HostList, HostState, HostsQuery, PaneList, PeerState, Result, SeenMarks, StatusAnswer, Verified,
+        AgentInfo, AgentList, AgentState, CaptureAnswer, CaptureRequest, CommandsAnswer, CommandsRequest,
+        EnvironmentAnswer, Error, ErrorCode, HostInfo, HostList, HostState, HostsQuery, PaneList, PeerState, Result,
+        SeenMarks, StatusAnswer, Verified,
     },
     cli::EXIT_ERROR,
     config::Settings,
@@ -101,6 +102,7 @@ impl Doctor {
         checks.extend(daemon::checks(caller, daemon, settings.as_ref()));
         checks.extend(daemon::others(&caller.paths, caller.paths.of_other_shells()));
         checks.extend(agent_rules(settings.as_ref()));
+        checks.extend(untested_agents(caller).await);
         checks.extend(running.iter().flat_map(|daemon| captures(&daemon.status)));
         checks.extend(sockets::checks(caller, &here, running));
         checks.extend(hosts(caller, settings.as_ref()).await);
@@ -187,9 +189,29 @@ fn agent_rules(settings: Result<&Settings, &Error>) -> Option<Check> {
             Some(Check::problem(NAME, error.message, "correct it; the daemon does not start with it"))
         }
         Err(error) => {
-            Some(Check::warning(NAME, error.message, "correct it, then muxtap stop: the next daemon reads it"))
+            Some(Check::warning(NAME, error.message, "correct it; a running daemon reads it when it changes"))
         }
     }
+}
+
+/// Checks whether agents run whose screens may differ from all by which the rules were tested.
+async fn untested_agents(caller: &Caller) -> Vec<Check> {
+    let Ok(Some(mut client)) = caller.running().await else { return Vec::new() };
+    let Ok(query) = listed(&[]) else { return Vec::new() };
+    let Ok(list) = client.get::<AgentList>("/v1/agents", &query).await else { return Vec::new() };
+    let untested = list.agents.into_iter().filter(|agent| agent.untested && agent.state != AgentState::Ended);
+    let check = |agent: AgentInfo| {
+        let AgentInfo { name, pane, version, agent: id, .. } = agent;
+        let version = version.unwrap_or_default();
+        Check::warning(
+            "agents",
+            format!(
+                "{name} {version} in {pane} is newer than any with which muxtap was tested: its state may be wrong"
+            ),
+            format!("see `muxtap agents explain -t {pane}`; rules for `{id}` in agents.toml mend it"),
+        )
+    };
+    untested.map(check).collect()
 }
 
 /// Checks whether each remote host can be reached: from the running daemon, else as a daemon started here would.

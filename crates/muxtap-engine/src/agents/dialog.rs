@@ -233,8 +233,13 @@ fn is_closed(rows: &[&str], block: &OptionBlock, bar: Bar) -> bool {
     end.is_some_and(|row| corner(row, "╰└┗╚") == Some(bar.column))
 }
 
+/// Returns whether a row looks like the prompt of any agent.
+pub(super) fn is_any_prompt(row: &str) -> bool {
+    PROMPT.as_ref().is_some_and(|prompt| prompt.is_match(row))
+}
+
 fn is_prompt(row: &str, agent: &Agent) -> bool {
-    PROMPT.as_ref().is_some_and(|prompt| prompt.is_match(row)) || agent.prompt.iter().any(|regex| regex.is_match(row))
+    is_any_prompt(row) || agent.prompt.iter().any(|regex| regex.is_match(row))
 }
 
 fn is_footer(row: &str, agent: &Agent) -> bool {
@@ -251,9 +256,11 @@ fn is_spinner(letter: char) -> bool {
     ('\u{2801}'..='\u{28ff}').contains(&letter) || "⬡⬢◐◓◑◒".contains(letter)
 }
 
-/// Returns whether a row consists of drawn lines only.
+/// Returns whether a row consists of drawn lines only, or of the arrows that a list has above and below
+/// what it shows of its answers.
 fn is_line(row: &str) -> bool {
-    row.chars().all(|letter| letter.is_whitespace() || ('\u{2500}'..='\u{257f}').contains(&letter))
+    let drawn = |letter: char| ('\u{2500}'..='\u{257f}').contains(&letter) || "▲▼".contains(letter);
+    row.chars().all(|letter| letter.is_whitespace() || drawn(letter))
 }
 
 /// Returns whether a row is an unbroken line from the first column.

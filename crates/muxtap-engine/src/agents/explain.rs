@@ -8,8 +8,9 @@ use muxtap_tmux::Subject;
 use super::{
     follow::read_screen,
     identify::{agent_of, program_of},
-    judge::tried,
+    judge::{PaneContent, tried},
     report::Report,
+    version::AgentVersion,
 };
 use crate::{PaneState, Server, limits};
 
@@ -32,10 +33,14 @@ impl Server {
             let reports = known.all().map(|report| described(report, known.counts(report, pid))).collect();
             (screen, reports)
         };
-        let rules = &self.engine.shared.options.agents;
+        let rules = self.engine.shared.agent_rules();
         let agent_rules = running.and_then(|info| rules.agents.iter().find(|agent| agent.id == info.agent));
         let tried = match agent_rules {
-            Some(agent) => read_screen(self, &pane).await.map(|content| tried(agent, &content)).unwrap_or_default(),
+            Some(agent) => {
+                let version = running.and_then(|info| AgentVersion::parse(info.version.as_deref()?));
+                let content = read_screen(self, &pane).await.map(|content| PaneContent { version, ..content });
+                content.map(|content| tried(agent, &content)).unwrap_or_default()
+            }
             None => Vec::new(),
         };
         let processes = self.processes_of(&pane).await;
@@ -48,11 +53,11 @@ impl Server {
         }
         let pid = pane.metadata().pid;
         let terminal = self.engine.probe(Subject::Process(pid), move |proc| proc.terminal_of(pid)).await.flatten();
-        let rules = &self.engine.shared.options.agents;
+        let rules = self.engine.shared.agent_rules();
         let described = terminal.into_iter().flat_map(|terminal| terminal.processes).map(|process| AgentProcess {
             pid: process.pid,
             program: program_of(&process.args),
-            agent: agent_of(rules, &process.args).map(|agent| agent.id.clone()),
+            agent: agent_of(&rules, &process.args).map(|agent| agent.id.clone()),
         });
         described.collect()
     }

@@ -13,7 +13,7 @@ use muxtap_api::{AgentEvidence, AgentInfo, AgentState, Event};
 use muxtap_base::clock::now_ms;
 use muxtap_core::screen::Screen;
 use muxtap_tmux::{Subject, death};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
     judge::{Judgement, PaneContent, judge},
     registry::update_location,
     rules::{Agent, Rules},
+    version::AgentVersion,
 };
 
 use crate::{Engine, Host, PaneState, Server, limits, pane::PaneUse};
@@ -29,14 +30,20 @@ use crate::{Engine, Host, PaneState, Server, limits, pane::PaneUse};
 /// followed.
 pub(crate) fn follow(host: &Arc<Host>, pane: &Arc<PaneState>) {
     let Some(shared) = host.shared() else { return };
-    let rules = shared.options.agents.clone();
-    if !rules.is_empty() {
+    let rules = shared.agent_rules.subscribe();
+    if !rules.borrow().is_empty() {
         shared.tasks.spawn(look_at(Arc::downgrade(host), pane.clone(), rules, host.cancel().clone()));
     }
 }
 
-async fn look_at(host: Weak<Host>, pane: Arc<PaneState>, rules: Arc<Rules>, cancel: CancellationToken) {
+async fn look_at(
+    host: Weak<Host>,
+    pane: Arc<PaneState>,
+    mut news: watch::Receiver<Arc<Rules>>,
+    cancel: CancellationToken,
+) {
     let wake = pane.lock().agent_signals().waker();
+    let rules = news.borrow_and_update().clone();
     let mut follower = Follower {
         host,
         pane,
@@ -52,7 +59,7 @@ async fn look_at(host: Weak<Host>, pane: Arc<PaneState>, rules: Arc<Rules>, canc
     };
     tokio::select! {
         () = cancel.cancelled() => {}
-        () = follower.run(&wake) => {}
+        () = follower.run(&wake, &mut news) => {}
     }
 }
 
@@ -83,6 +90,8 @@ struct RunningAgent {
     end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The last published judgement, and the time since which it holds.
     reported: Option<(Judgement, u64)>,
+    /// Its version, once the screen has shown it.
+    version: Option<AgentVersion>,
     /// The inputs of the last judgement.
     observed: Option<Observed>,
     /// The offset of the last bell that does not count: it rang before the agent began or last
@@ -103,13 +112,19 @@ struct Observed {
 }
 
 impl Follower {
-    async fn run(&mut self, wake: &Notify) {
+    async fn run(&mut self, wake: &Notify, news: &mut watch::Receiver<Arc<Rules>>) {
         loop {
             let due = self.screen_due.into_iter().chain(self.retry_at).min();
             let ended = tokio::select! {
                 () = wake.notified() => false,
                 () = until(due) => false,
                 () = ended(self.running.as_mut()) => true,
+                Ok(()) = news.changed() => {
+                    let Some(host) = self.host.upgrade() else { return };
+                    let rules = news.borrow_and_update().clone();
+                    self.renew(&host, rules).await;
+                    false
+                }
             };
             // Tasks that wait for this output run first.
             tokio::task::yield_now().await;
@@ -118,6 +133,20 @@ impl Follower {
                 return;
             }
         }
+    }
+
+    /// Identifies and judges the pane's agent by other rules.
+    async fn renew(&mut self, host: &Arc<Host>, rules: Arc<Rules>) {
+        self.rules = rules;
+        if let Some(running) = &mut self.running {
+            if let Some(agent) = self.rules.agents.iter().find(|agent| agent.id == running.agent.id) {
+                running.agent = agent.clone();
+            }
+            running.observed = None;
+        } else {
+            self.identify(host).await;
+        }
+        self.judge(host).await;
     }
 
     /// Carries out the due steps. Returns `false` when the pane no longer exists.
@@ -255,6 +284,7 @@ impl Follower {
             pid,
             end,
             reported: None,
+            version: None,
             observed: None,
             bell,
             queried_at: None,
@@ -306,6 +336,9 @@ impl Follower {
     async fn judge(&mut self, host: &Arc<Host>) {
         let Some(running) = &mut self.running else { return };
         let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
+        // The first one counts: an agent shows its own version when it starts.
+        running.version = running.version.or_else(|| running.agent.version_in(&content.rows));
+        let content = PaneContent { version: running.version, ..content };
         let screen = judge(&running.agent, &content);
         self.pane.lock().agent_signals().reports().set_screen(Some(screen));
         self.join(host);
@@ -344,6 +377,8 @@ impl Follower {
             socket: host.socket().display().to_string(),
             agent: running.agent.id.clone(),
             name: running.agent.name.clone(),
+            version: running.version.map(|version| version.to_string()),
+            untested: running.version.zip(running.agent.tested).is_some_and(|(version, tested)| version > tested),
             pid: running.pid,
             state: judgement.state,
             since_ms,
@@ -434,7 +469,7 @@ async fn read_content(
 }
 
 /// Returns the rows of a screen, with wrapped rows joined, and the screen's height.
-fn shown_lines(screen: &Screen) -> (PaneContent, u16) {
+pub(super) fn shown_lines(screen: &Screen) -> (PaneContent, u16) {
     let (places, rows): (_, Vec<_>) = screen.joined_rows().into_iter().unzip();
     let rows = rows.iter().map(|row| normalize(row)).collect();
     let starts_within_line = screen.starts_within_line();
@@ -462,9 +497,19 @@ async fn query_screen(
     Some((PaneContent { rows, starts_within_line, ..PaneContent::default() }, height))
 }
 
-/// Replaces the no-break spaces that some programs print, and trims the end of the row.
+/// A bar alone in its row, to the right of this column, is a piece of a scroll bar.
+const SCROLL_BAR_COLUMN: usize = 20;
+
+/// Replaces the no-break spaces that some programs print, and trims the end of the row: blanks, and
+/// the piece of a scroll bar that some agents draw there.
 fn normalize(row: &str) -> String {
-    row.replace('\u{a0}', " ").trim_end().to_owned()
+    let row = row.replace('\u{a0}', " ");
+    let row = row.trim_end();
+    let text = row.trim_start();
+    let is_far = row.len() - text.len() > SCROLL_BAR_COLUMN && text.chars().nth(1).is_none();
+    let is_boxed = text.starts_with(['│', '┃', '║', '▌']) && !is_far;
+    let without = row.strip_suffix('█').or_else(|| row.strip_suffix(['│', '┃']).filter(|_| !is_boxed));
+    without.filter(|rest| rest.ends_with([' ', '│', '╮', '╯', '┐', '┘'])).map_or(row, str::trim_end).to_owned()
 }
 
 async fn until(due: Option<Instant>) {
@@ -483,5 +528,27 @@ async fn ended(running: Option<&mut RunningAgent>) {
             running.end = Box::pin(std::future::pending());
         }
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scroll_bar_is_no_text_and_a_box_stays() {
+        for (row, seen) in [
+            ("  > hello     █", "  > hello"),
+            ("  > hello     ┃", "  > hello"),
+            ("                        │", ""),
+            ("  ┃", "  ┃"),
+            ("│ a box │█", "│ a box │"),
+            ("│ a box       │", "│ a box       │"),
+            ("  ┃  said     ┃", "  ┃  said     ┃"),
+            ("50 % ███", "50 % ███"),
+            ("a\u{a0}b  ", "a b"),
+        ] {
+            assert_eq!(normalize(row), seen);
+        }
     }
 }

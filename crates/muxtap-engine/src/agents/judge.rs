@@ -10,6 +10,7 @@ use super::{
     dialog::{self, Below, Dialog, Edges, Standing},
     options::{OptionBlock, unboxed},
     rules::{Agent, Options, Rule},
+    version::AgentVersion,
 };
 
 /// The text and title of a pane's screen.
@@ -25,6 +26,8 @@ pub(super) struct PaneContent {
     pub(super) title: String,
     /// Whether the bell rang since the agent last worked.
     pub(super) bell_rang: bool,
+    /// The agent's version, if it was shown.
+    pub(super) version: Option<AgentVersion>,
 }
 
 impl PaneContent {
@@ -107,9 +110,14 @@ pub(super) fn tried(agent: &Agent, content: &PaneContent) -> Vec<AgentRuleTried>
 }
 
 fn try_rule(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outcome {
+    if let Some(versions) = &rule.versions
+        && !content.version.is_some_and(|version| versions.contains(version))
+    {
+        return Outcome::No;
+    }
     match rule.state {
         AgentState::Permission | AgentState::Question => ask(rule, agent, rows, content),
-        _ => RuleMatch::of(rule, content)
+        _ => RuleMatch::of(rule, agent, content)
             .map_or(Outcome::No, |found| Outcome::Yes(found.judgement(rule, content, None, Vec::new()))),
     }
 }
@@ -129,7 +137,7 @@ fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outc
     let edges = Edges { is_full: rows.len() == content.rows.len(), starts_within_line: content.starts_within_line };
     let standing = dialog::find(rows, edges, agent, &rule.options, rule.state);
     if let Standing::Whole(dialog) = &standing {
-        let Some(found) = RuleMatch::of_dialog(rule, content, dialog) else { return Outcome::No };
+        let Some(found) = RuleMatch::of_dialog(rule, agent, content, dialog) else { return Outcome::No };
         if !agent.keeps_answered && dialog.others.iter().any(|other| is_dialog(other, dialog, agent, rows)) {
             return Outcome::Two(found.uncertain());
         }
@@ -139,7 +147,7 @@ fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outc
         let question = found.question_of(rule, dialog, rows, fitting);
         return Outcome::Yes(found.judgement(rule, content, question, options));
     }
-    let Some(found) = RuleMatch::of(rule, content) else { return Outcome::No };
+    let Some(found) = RuleMatch::of(rule, agent, content) else { return Outcome::No };
     if rule.screen.is_empty() {
         // Only the title or the bell means the state, not the screen.
         return Outcome::Yes(found.judgement(rule, content, None, Vec::new()));
@@ -198,9 +206,13 @@ impl<'a> Excerpt<'a> {
         Self { rows, first, text: rows.join("\n") }
     }
 
-    /// Returns the rows below the last row that matches.
-    fn below(self, regex: &Regex) -> Self {
-        match self.rows.iter().rposition(|row| regex.is_match(row)).map(|at| at + 1) {
+    /// Returns the rows below the last row that matches, except the prompt at the screen's end, in
+    /// which the user types the next message, or which suggests one.
+    fn below(self, regex: &Regex, agent: &Agent) -> Self {
+        let prompt = self.rows.iter().rposition(|row| dialog::is_any_prompt(row)).filter(|_| !agent.keeps_answered);
+        let rows = self.rows.iter().enumerate();
+        let last = rows.rev().find(|(at, row)| Some(*at) != prompt && regex.is_match(row));
+        match last.map(|(at, _)| at + 1) {
             Some(at) => Self::of(self.rows.get(at..).unwrap_or_default(), self.first + at),
             None => self,
         }
@@ -224,22 +236,22 @@ struct RuleMatch<'a> {
 }
 
 impl<'a> RuleMatch<'a> {
-    fn of(rule: &Rule, content: &'a PaneContent) -> Option<Self> {
-        Self::in_excerpt(rule, content, Excerpt::last(&content.rows, rule.rows))
+    fn of(rule: &Rule, agent: &Agent, content: &'a PaneContent) -> Option<Self> {
+        Self::in_excerpt(rule, agent, content, Excerpt::last(&content.rows, rule.rows))
     }
 
     /// Tries a rule on a dialog alone.
-    fn of_dialog(rule: &Rule, content: &'a PaneContent, dialog: &Dialog) -> Option<Self> {
+    fn of_dialog(rule: &Rule, agent: &Agent, content: &'a PaneContent, dialog: &Dialog) -> Option<Self> {
         let rows = content.rows.get(dialog.rows.clone()).unwrap_or_default();
-        Self::in_excerpt(rule, content, Excerpt::of(rows, dialog.rows.start))
+        Self::in_excerpt(rule, agent, content, Excerpt::of(rows, dialog.rows.start))
     }
 
-    fn in_excerpt(rule: &Rule, content: &'a PaneContent, excerpt: Excerpt<'a>) -> Option<Self> {
+    fn in_excerpt(rule: &Rule, agent: &Agent, content: &'a PaneContent, excerpt: Excerpt<'a>) -> Option<Self> {
         if rule.bell && !content.bell_rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&content.title)) {
             return None;
         }
         let excerpt = match &rule.below {
-            Some(below) => excerpt.below(below),
+            Some(below) => excerpt.below(below, agent),
             None => excerpt,
         };
         // The last match counts: the lowest text is the newest.
@@ -373,5 +385,7 @@ fn digest(question: Option<&str>, options: &[AgentOption]) -> String {
     hash.finalize().iter().take(6).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
+#[cfg(test)]
+mod corpus;
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,13 @@ impl Rules {
 
     /// Returns the built-in rules with the reason why the user's rules cannot be read.
     pub fn built_in_with_error(error: &Error) -> Self {
-        Self { error: Some(error.message.clone()), ..Self::built_in() }
+        Self::built_in().with_error(error)
+    }
+
+    /// Returns these rules with the reason why newer ones of the user cannot be read.
+    #[must_use]
+    pub fn with_error(self, error: &Error) -> Self {
+        Self { error: Some(error.message.clone()), ..self }
     }
 }
 
@@ -59,7 +65,10 @@ impl RulesFile {
             .map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
     }
 
-    fn read(&self) -> io::Result<Option<String>> {
+    /// Returns the file's text; `None` if it is missing and may be.
+    ///
+    /// Error: it cannot be read, or other users can write or replace it.
+    pub fn read(&self) -> io::Result<Option<String>> {
         match read_configuration(&self.path, FILE_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.named => Ok(None),
             text => text.map(Some),
@@ -101,7 +110,10 @@ mod tests {
     fn the_rules_that_are_built_in_can_be_read() {
         assert_eq!(parse::parse(include_str!("rules.toml"), &Rules::default()).err(), None);
         let rules = Rules::built_in();
-        assert_eq!(rules.ids(), ["claude", "codex", "gemini", "aider", "opencode", "cursor", "copilot", "goose"]);
+        assert_eq!(
+            rules.ids(),
+            ["claude", "codex", "gemini", "qwen", "aider", "opencode", "cursor", "copilot", "goose"]
+        );
         for agent in &rules.agents {
             for state in [AgentState::Working, AgentState::Permission] {
                 assert!(agent.rules.iter().any(|rule| rule.state == state), "{}: {}", agent.id, state.as_str());

@@ -15,16 +15,41 @@ pub(super) mod registry;
 mod report;
 mod rules;
 mod signals;
+mod version;
+
+use std::sync::Arc;
 
 use muxtap_api::{AgentInfo, AgentList, Result, Tier};
 
-use super::{Host, Server, limits};
+use super::{Engine, Host, Server, Shared, limits};
 
 pub use answer::AgentAnswered;
 pub(super) use follow::follow;
 pub use load::RulesFile;
 pub use rules::Rules;
 pub(super) use signals::AgentSignals;
+
+impl Shared {
+    /// Returns the rules that recognize agents now.
+    fn agent_rules(&self) -> Arc<Rules> {
+        self.agent_rules.borrow().clone()
+    }
+}
+
+impl Engine {
+    /// Returns the rules that recognize agents now.
+    #[must_use]
+    pub fn agent_rules(&self) -> Arc<Rules> {
+        self.shared.agent_rules()
+    }
+
+    /// Replaces the rules that recognize agents. Agents that run are judged anew at once; one that the
+    /// new rules do not know keeps its own until its process ends. Panes that opened under rules without
+    /// any agent stay unexamined.
+    pub fn set_agent_rules(&self, rules: Rules) {
+        self.shared.agent_rules.send_replace(Arc::new(rules));
+    }
+}
 
 impl Server {
     /// Returns the agents of a server, after examining every pane's processes. An agent's state is
@@ -47,7 +72,8 @@ impl Server {
         {
             return Err(error);
         }
-        if self.engine.shared.options.agents.is_empty() {
+        let rules = self.engine.shared.agent_rules();
+        if rules.is_empty() {
             return Ok(AgentList::default());
         }
         self.engine.shared.retired.notify_one();
@@ -55,7 +81,7 @@ impl Server {
         // A pane that ends meanwhile responds too. A pane whose screen remains uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
-        Ok(AgentList { agents: host.known_agents(), rules_error: self.engine.shared.options.agents.error.clone() })
+        Ok(AgentList { agents: host.known_agents(), rules_error: rules.error.clone() })
     }
 }
 

@@ -48,8 +48,9 @@ pub(super) fn numbered(rows: &[&str]) -> Vec<OptionBlock> {
 fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
     let mut list: Vec<(usize, AgentOption)> = Vec::new();
     let mut own_rows = Vec::new();
-    // The column of the labels. Text at the same column below a label belongs to it.
-    let mut indent = 0;
+    // The column of the labels. Text at the same column below a label belongs to it; in a box, also
+    // text at the number's column.
+    let (mut indent, mut number_at) = (0, None);
     let mut end = first;
     for (at, row) in rows.iter().enumerate().skip(first) {
         let found = NUMBERED.as_ref().and_then(|regex| regex.captures(row));
@@ -65,7 +66,10 @@ fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
             }
             let group = |name| found.name(name).map(|group| group.as_str());
             let label = group("label").unwrap_or_default();
-            indent = found.name("label").map_or(0, |label| char_count(row.get(..label.start()).unwrap_or_default()));
+            let column = |at: usize| char_count(row.get(..at).unwrap_or_default());
+            indent = found.name("label").map_or(0, |label| column(label.start()));
+            let is_boxed = row.trim_start().starts_with(['│', '┃']);
+            number_at = found.name("key").filter(|_| is_boxed).map(|key| column(key.start()));
             own_rows.push(at);
             let option = AgentOption {
                 key: group("key").unwrap_or_default().into(),
@@ -78,7 +82,9 @@ fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
             end = at + 1;
         } else if list.is_empty() || at >= end + MAX_ROWS_BETWEEN {
             break;
-        } else if let Some((_, option)) = list.last_mut().filter(|_| at == end && text_column(row) == Some(indent)) {
+        } else if let Some((_, option)) = list.last_mut().filter(|_| {
+            at == end && text_column(row).is_some_and(|column| column == indent || Some(column) == number_at)
+        }) {
             let text = unboxed(row);
             option.detail = Some(option.detail.take().map_or_else(|| text.into(), |detail| format!("{detail} {text}")));
             own_rows.push(at);
@@ -183,6 +189,15 @@ mod tests {
         assert_eq!(numbered(&rows[..3]), []);
         assert_eq!(numbered(&[]), []);
         assert_eq!(numbered(&["❯ 1. Yes", "❯ 2. No"]), [], "there is one cursor");
+    }
+
+    #[test]
+    fn in_a_box_the_rest_of_a_label_may_be_below_its_number() {
+        let rows = ["│ ❯ 1. Yes         │", "│   2. Yes, here    │", "│   (/home/me)      │", "│   3. No           │"];
+        let list = numbered(&rows).pop().unwrap();
+        assert_eq!(short(&list), ["*1=Yes", "2=Yes, here", "3=No"]);
+        assert_eq!(list.options_from(0)[1].detail.as_deref(), Some("(/home/me)"));
+        assert_eq!(list.own_rows, [0, 1, 2, 3]);
     }
 
     #[test]

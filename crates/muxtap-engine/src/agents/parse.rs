@@ -7,7 +7,10 @@ use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::rules::{Agent, Options, Rule, Rules};
+use super::{
+    rules::{Agent, Options, Rule, Rules},
+    version::{AgentVersion, VersionRange},
+};
 
 /// The most agents in total.
 const AGENTS: usize = 64;
@@ -46,6 +49,8 @@ struct AgentEntry {
     prompt: Vec<Spanned<String>>,
     #[serde(default)]
     footer: Vec<Spanned<String>>,
+    version: Option<Spanned<String>>,
+    tested: Option<Spanned<String>>,
     keeps_answered: Option<bool>,
     #[serde(default)]
     replace: bool,
@@ -59,6 +64,7 @@ struct RuleEntry {
     name: Spanned<String>,
     state: Spanned<AgentState>,
     priority: Option<i32>,
+    versions: Option<Spanned<String>>,
     rows: Option<Spanned<u16>>,
     below: Option<Spanned<String>>,
     #[serde(default)]
@@ -110,6 +116,8 @@ impl Reader<'_> {
         let (mut prompt, mut footer) =
             (self.all(&entry.prompt, None, "prompt")?, self.all(&entry.footer, None, "footer")?);
         let mut keeps_answered = entry.keeps_answered;
+        let mut version = self.version(entry)?;
+        let mut tested = entry.tested.as_ref().map(|text| self.tested(text)).transpose()?;
         let mut rules = entry.rule.iter().map(|rule| self.rule(rule)).collect::<Result<Vec<_>>>()?;
         let mut name = entry.name.clone();
         if let Some(known) = known {
@@ -119,6 +127,8 @@ impl Reader<'_> {
             prompt.extend(known.prompt.iter().cloned());
             footer.extend(known.footer.iter().cloned());
             keeps_answered = keeps_answered.or(Some(known.keeps_answered));
+            version = version.or_else(|| known.version.clone());
+            tested = tested.or(known.tested);
             // A rule replaces the known one of the same name.
             let others =
                 known.rules.iter().filter(|other| entry.rule.iter().all(|rule| *rule.name.get_ref() != other.name));
@@ -136,7 +146,22 @@ impl Reader<'_> {
         let name = name.unwrap_or_else(|| self.agent.to_owned());
         let keeps_answered = keeps_answered.unwrap_or_default();
         let id = self.agent.to_owned();
-        Ok(Agent { id, name, programs, process, except, prompt, footer, keeps_answered, rules })
+        Ok(Agent { id, name, programs, process, except, prompt, footer, version, tested, keeps_answered, rules })
+    }
+
+    fn version(&self, entry: &AgentEntry) -> Result<Option<Regex>> {
+        let Some(text) = &entry.version else { return Ok(None) };
+        let regex = self.expression(text, None, "version")?;
+        if regex.captures_len() < 2 {
+            let why = "`version` must have a group that is the version";
+            return Err(self.wrong(text.span(), None, why));
+        }
+        Ok(Some(regex))
+    }
+
+    fn tested(&self, text: &Spanned<String>) -> Result<AgentVersion> {
+        let why = "`tested` must be a version: 1.2.3";
+        AgentVersion::parse(text.get_ref()).ok_or_else(|| self.wrong(text.span(), None, why))
     }
 
     fn rule(&self, entry: &RuleEntry) -> Result<Rule> {
@@ -169,10 +194,15 @@ impl Reader<'_> {
                 Options::Pattern(regex)
             }
         };
+        let range = |text: &Spanned<String>| {
+            let why = "`versions` must be comparisons: >=2.1, <2.2";
+            VersionRange::parse(text.get_ref()).ok_or_else(|| self.wrong(text.span(), Some(name), why))
+        };
         Ok(Rule {
             name: name.clone(),
             state,
             priority: entry.priority.unwrap_or(preset),
+            versions: entry.versions.as_ref().map(range).transpose()?,
             rows,
             below: one(&entry.below, "below")?,
             screen: self.all(&entry.screen, Some(name), "screen")?,
@@ -260,6 +290,12 @@ mod tests {
                 "line 7: agent `claude`, rule `x`: `options`",
             ),
             ("[[agent.rule]]\nname = 'x'\nstate = 'idle'\nbell = true\nscren = []", "line 7"),
+            (
+                "[[agent.rule]]\nname = 'x'\nstate = 'idle'\nbell = true\nversions = '2.1'",
+                "line 7: agent `claude`, rule `x`: `versions`",
+            ),
+            ("version = 'v.*'", "line 3: agent `claude`: `version`"),
+            ("tested = 'new'", "line 3: agent `claude`: `tested`"),
             ("process = ['[']", "line 3: agent `claude`: `process`: "),
             (
                 "[[agent.rule]]\nname = 'x'\nstate = 'idle'\nscreen = ['\\w{1000}{1000}']",

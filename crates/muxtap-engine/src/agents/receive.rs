@@ -111,7 +111,7 @@ impl Server {
             return Ok(None);
         }
         let own = pane.metadata().pid;
-        let rules = self.engine.shared.options.agents.clone();
+        let rules = self.engine.shared.agent_rules();
         let local = self.engine.followed().into_iter().filter(|host| host.server().spec().is_local());
         let panes: Vec<u32> = local
             .flat_map(|host| host.server().topology().panes.iter().map(|pane| pane.pid).collect::<Vec<_>>())

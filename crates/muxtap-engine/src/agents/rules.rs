@@ -8,6 +8,8 @@ use std::sync::Arc;
 use muxtap_api::AgentState;
 use regex::Regex;
 
+use super::version::{AgentVersion, VersionRange};
+
 /// All known agents, in the order in which they are tried.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -32,6 +34,10 @@ pub(super) struct Agent {
     pub(super) prompt: Vec<Regex>,
     /// Expressions for rows that may be below the answers of a dialog, besides key hints.
     pub(super) footer: Vec<Regex>,
+    /// Finds the version in a row of the screen, as its first group.
+    pub(super) version: Option<Regex>,
+    /// The newest version by whose screens the rules were tested.
+    pub(super) tested: Option<AgentVersion>,
     /// Whether the agent prints line by line, so answered questions stay on the screen.
     pub(super) keeps_answered: bool,
     /// The rules by descending priority: the first that applies decides.
@@ -49,9 +55,19 @@ impl Agent {
             except: Vec::new(),
             prompt: Vec::new(),
             footer: Vec::new(),
+            version: None,
+            tested: None,
             keeps_answered: false,
             rules: Vec::new(),
         }
+    }
+}
+
+impl Agent {
+    /// Returns the version that a row of the screen shows.
+    pub(super) fn version_in(&self, rows: &[String]) -> Option<AgentVersion> {
+        let regex = self.version.as_ref()?;
+        rows.iter().find_map(|row| AgentVersion::parse(regex.captures(row)?.get(1)?.as_str()))
     }
 }
 
@@ -61,6 +77,8 @@ pub(super) struct Rule {
     pub(super) name: String,
     pub(super) state: AgentState,
     pub(super) priority: i32,
+    /// The versions of the agent for which it is made; `None`: all, and one that is unknown.
+    pub(super) versions: Option<VersionRange>,
     /// How many rows are examined, counted up from the last row with text.
     pub(super) rows: u16,
     /// Limits the rule to the rows below the last row that matches this.
