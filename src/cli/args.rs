@@ -57,7 +57,7 @@ use super::{
         snapshot::SnapshotArgs,
         stdio::Stdio,
         tail::Tail,
-        wait_for::WaitFor,
+        wait_for::{WaitFor, WaitResult},
     },
     one_request,
     output::{self, Failure},
@@ -185,6 +185,7 @@ pub(super) enum Command {
     Tail(Tail),
     #[command(visible_alias = "wait")]
     WaitFor(Box<WaitFor>),
+    Result(WaitResult),
     Run(Run),
     Record(Box<Record>),
     Events(Events),
@@ -272,6 +273,7 @@ impl Command {
             Self::Cursor(args) => one_request::run(&args, caller).await,
             Self::Tail(args) => args.run(caller).await,
             Self::WaitFor(args) => args.run(caller).await,
+            Self::Result(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Record(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
@@ -316,7 +318,7 @@ pub(super) struct Invocation {
 /// The groups of commands in `--help`, each in the order of use: titles and the commands' names.
 /// Commands of features that are off are skipped.
 const GROUPS: [(&str, &[&str]); 9] = [
-    ("Watch and wait", &["wait-for", "tail", "top", "open", "events"]),
+    ("Watch and wait", &["wait-for", "result", "tail", "top", "open", "events"]),
     ("Read and capture", &["capture-pane", "read", "search", "commands", "cursor", "display-message"]),
     ("Type and run", &["send-keys", "run", "group"]),
     (

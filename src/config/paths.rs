@@ -124,6 +124,11 @@ impl Paths {
         self.state_file("layouts")
     }
 
+    /// Returns the folder of the results of waits in the background.
+    pub fn waits_dir(&self) -> PathBuf {
+        self.state_file("waits")
+    }
+
     /// Returns the default directory of recordings.
     pub fn recordings_dir(&self) -> PathBuf {
         self.state_file("recordings")

@@ -279,6 +279,7 @@ fn options(settings: &Settings, paths: &Paths, handed: Option<std::fs::File>) ->
         budget_bytes: settings.budget_bytes,
         allowed: settings.allowed,
         audit: continued_audit(settings, handed)?,
+        wait_results: Some(paths.waits_dir()),
         agents: Arc::new(agents(settings)?),
         shell_integration: settings.shell_integration,
         shell_folder: Some(paths.shell_dir()),

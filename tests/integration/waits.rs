@@ -2,9 +2,13 @@
 //! again.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
     net::Shutdown,
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::{
+        fs::PermissionsExt as _,
+        net::{UnixListener, UnixStream},
+    },
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -14,6 +18,7 @@ use std::{
 };
 
 use crate::common::{Http, World};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// Creates a world with a pane that runs `sh`, with its prompt shown.
@@ -614,4 +619,58 @@ fn forged_output_of_another_pane_satisfies_no_wait() {
     world.await_output(&a, "(?s)%end 1 400 1.*[$#] $");
     world.ok(&["capture-pane", "-t", &a, "-J"]);
     assert_eq!(result(&world, &id)["outcome"], "timeout");
+}
+
+/// A wait in the background has its result for whoever asks later, over a restart of the daemon; where a
+/// daemon was killed before the end, the outcome is unknown and not made up.
+#[test]
+fn a_result_in_the_background_outlives_the_daemon() {
+    let (world, pane) = world();
+    let begin = |pattern: &str| {
+        let answer = world.ok(&["wait-for", "-t", &pane, "-p", pattern, "--background"]);
+        answer.trim().to_owned()
+    };
+    let (first, lost) = (begin("first \\w+"), begin("never"));
+    let pending = world.muxtap(&["result", &first, "-T", "0"]);
+    assert_eq!((pending.status, pending.text().as_str()), (124, ""), "{pending:?}");
+    assert!(pending.stderr.contains("has not ended"), "{pending:?}");
+    line(&world, &pane, "echo first match");
+    assert_eq!(world.ok(&["result", &first]).trim(), "first match");
+    // One that has ended at once is kept, too.
+    let at_once = world.ok(&["wait-for", "-t", &pane, "-p", "first \\w+", "--since", "start", "--background"]);
+    world.kill_daemon(Signal::KILL);
+    let results = world.path("m.sock.waits");
+    let mode = fs::metadata(results.join(format!("{first}.json"))).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for id in [&first, at_once.trim()] {
+        assert_eq!(world.ok(&["result", id]).trim(), "first match");
+        assert_eq!(world.json(&["result", id])["outcome"], "matched");
+    }
+    let told = world.error("NOT_FOUND", &["result", &lost]);
+    assert!(told.contains("unknown") && told.contains("was killed"), "{told}");
+    world.error("NOT_FOUND", &["result", "w0-000000000000"]);
+    world.error("NOT_FOUND", &["result", "../../m.sock.log"]);
+    // A daemon that stops says how its waits ended.
+    let cancelled = begin("never");
+    world.ok(&["stop"]);
+    let answer = world.muxtap(&["--json", "result", &cancelled]);
+    assert_eq!((answer.status, &answer.json()["outcome"]), (130, &json!("cancelled")), "{answer:?}");
+    // A caller that stayed for its answer leaves nothing on the disk.
+    let before = fs::read_dir(&results).unwrap().count();
+    matched(&world, &["-t", &pane, "-p", "first \\w+", "--since", "start"]);
+    assert_eq!(fs::read_dir(&results).unwrap().count(), before);
+}
+
+/// An upgrade cannot hand a wait in the background on: it is refused, and a forced one ends the wait as
+/// cancelled, which its result says.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_upgrade_ends_no_wait_in_the_background_by_itself() {
+    let (world, pane) = world();
+    let id = world.ok(&["wait-for", "-t", &pane, "-p", "never", "--since", "now", "--background"]);
+    let refused = world.error("CONFLICT", &["upgrade"]);
+    assert!(refused.contains(id.trim()), "{refused}");
+    world.ok(&["upgrade", "--force"]);
+    let answer = world.muxtap(&["--json", "result", id.trim()]);
+    assert_eq!((answer.status, &answer.json()["outcome"]), (130, &json!("cancelled")), "{answer:?}");
 }

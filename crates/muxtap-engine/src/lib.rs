@@ -190,10 +190,10 @@ impl Engine {
     fn within(runtime: Handle, options: Options, probe: ProcessProbe, past: Past) -> Self {
         let shared = Arc::new(Shared {
             transports: elsewhere::Transports::of(&options.transports),
+            waits: Waits::keeping(options.wait_results.as_deref()),
             agent_rules: tokio::sync::watch::Sender::new(options.agents.clone()),
             options,
             hosts: Mutex::default(),
-            waits: Waits::default(),
             runs: input::runs::Runs::default(),
             events: broadcast::Sender::new(1024),
             command_events: broadcast::Sender::new(1024),

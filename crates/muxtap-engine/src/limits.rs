@@ -22,6 +22,12 @@ pub const CALLER_WAITS: usize = 2048;
 pub const ENDED_WAITS: usize = 8192;
 /// Bytes of the results of ended waits; beyond this limit, the oldest are dropped.
 pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
+/// How long the result of a wait whose caller did not stay for it is kept, over restarts too.
+pub const KEEP_LEFT_WAITS: Duration = Duration::from_secs(86_400);
+/// Results of such waits that are kept; beyond this limit, the oldest are dropped.
+pub const LEFT_WAITS: usize = 1024;
+/// Bytes of the id of a wait whose result is kept.
+pub const WAIT_ID_BYTES: usize = 160;
 /// Runs whose result can be requested by id, including running ones; beyond this limit, the first
 /// to end are dropped.
 pub const RUNS: usize = 4096;

@@ -28,6 +28,9 @@ pub struct Options {
     pub allowed: Tiers,
     /// The audit log, if actions are recorded.
     pub audit: Option<Arc<audit::Audit>>,
+    /// The folder for results of waits whose callers did not stay for them; `None`: they end with the
+    /// engine.
+    pub wait_results: Option<PathBuf>,
     /// The rules that recognize agents.
     pub agents: Arc<agents::Rules>,
     /// Whether shells that are started in panes mark their commands, unless a request says otherwise.
@@ -49,6 +52,7 @@ impl Default for Options {
             budget_bytes: limits::BUDGET_BYTES,
             allowed: Tiers::ALL,
             audit: None,
+            wait_results: None,
             agents: Arc::new(agents::Rules::built_in()),
             shell_integration: false,
             shell_folder: None,

@@ -1,6 +1,7 @@
 //! `wait-for`.
 
 mod at_once;
+mod result;
 
 use std::{
     convert::Infallible,
@@ -20,7 +21,10 @@ use crate::{
     },
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, notify, output::Failure, quick::Words, url},
 };
+pub(in crate::cli) use result::WaitResult;
 
+/// The default timeout of a wait in the background: the longest.
+const BACKGROUND_TIMEOUT_MS: u64 = 24 * 3_600_000;
 /// Waits shorter than this show no progress.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -48,7 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
   muxtap wait-for -t work --exit --propagate     until the process has ended; exit with its status
   muxtap wait-for -t a:1 -t a:2 --all --exit     until both have ended; print how
   muxtap wait-for -t work --gone 'Building'      until it is no longer on the screen
-  muxtap wait-for -t work --stable 1.5           until nothing was printed for 1.5 seconds"
+  muxtap wait-for -t work --stable 1.5           until nothing was printed for 1.5 seconds
+  muxtap wait-for -t work --exit --background    print an id for `muxtap result`"
 )]
 pub(in crate::cli) struct WaitFor {
     /// The panes; repeatable
@@ -119,6 +124,10 @@ pub(in crate::cli) struct WaitFor {
     /// `failed`, `ended`, `cancelled`), `MUXTAP_PANE` and `MUXTAP_LINE`
     #[arg(long, value_name = "COMMAND")]
     on_end: Option<String>,
+    /// Return at once, and print the wait's id: `muxtap result ID` waits for its end, and has its
+    /// result for 24 hours (default timeout: 24h)
+    #[arg(long, conflicts_with_all = ["propagate", "notify", "on_end"])]
+    background: bool,
 }
 
 impl WaitFor {
@@ -149,6 +158,7 @@ impl WaitFor {
             timeout: timeout.or(short_timeout),
             notify: false,
             on_end: None,
+            background: false,
         };
         let has_condition = !(wait.patterns.is_empty() && wait.screen.is_empty() && wait.gone.is_empty())
             || wait.stable.is_some()
@@ -167,6 +177,9 @@ impl WaitFor {
     }
 
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if self.background {
+            return self.leave(caller).await;
+        }
         let Some(answer) = ask(caller, &self.request()).await? else { return Ok(EXIT_INTERRUPTED) };
         print(&answer, caller.json)?;
         let Self { notify, on_end, propagate, targets, .. } = self;
@@ -183,6 +196,19 @@ impl WaitFor {
             notify::command(&line, &[ended, ("MUXTAP_PANE", pane), ("MUXTAP_LINE", text)]).await?;
         }
         Ok(status(&answer, propagate))
+    }
+
+    /// Leaves the wait to the daemon, and prints its id.
+    async fn leave(self, caller: &Caller) -> Outcome {
+        let timeout_ms = self.timeout.or(Some(BACKGROUND_TIMEOUT_MS));
+        let request = WaitRequest { detach: true, timeout_ms, ..self.request() };
+        let answer = caller.client().await?.wait(&nonce::hex64(), &request).await.map_err(Error::from)??;
+        if caller.json {
+            output::print_json(&answer)?;
+        } else {
+            output::print(format!("{}\n", answer.id))?;
+        }
+        Ok(0)
     }
 
     fn request(&self) -> WaitRequest {

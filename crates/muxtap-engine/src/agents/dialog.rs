@@ -233,8 +233,18 @@ fn is_closed(rows: &[&str], block: &OptionBlock, bar: Bar) -> bool {
     end.is_some_and(|row| corner(row, "╰└┗╚") == Some(bar.column))
 }
 
+/// Returns the row of the prompt in which the user types the next message, at the end of the rows.
+/// `None` if the prompt's row looks different from a message.
+pub(super) fn typed_prompt(rows: &[String], agent: &Agent) -> Option<usize> {
+    let last = rows.iter().rposition(|row| is_prompt(row, agent))?;
+    // Rows of the prompt's frame, and below it, may be the agent's own.
+    let is_frame = |row: &str| is_blank(row) || is_line(row) || is_prompt(row, agent) && !is_any_prompt(row);
+    let typed = rows.get(..=last)?.iter().rposition(|row| !is_frame(row))?;
+    rows.get(typed).is_some_and(|row| is_any_prompt(row)).then_some(typed)
+}
+
 /// Returns whether a row looks like the prompt of any agent.
-pub(super) fn is_any_prompt(row: &str) -> bool {
+fn is_any_prompt(row: &str) -> bool {
     PROMPT.as_ref().is_some_and(|prompt| prompt.is_match(row))
 }
 

@@ -209,7 +209,7 @@ impl<'a> Excerpt<'a> {
     /// Returns the rows below the last row that matches, except the prompt at the screen's end, in
     /// which the user types the next message, or which suggests one.
     fn below(self, regex: &Regex, agent: &Agent) -> Self {
-        let prompt = self.rows.iter().rposition(|row| dialog::is_any_prompt(row)).filter(|_| !agent.keeps_answered);
+        let prompt = dialog::typed_prompt(self.rows, agent).filter(|_| !agent.keeps_answered);
         let rows = self.rows.iter().enumerate();
         let last = rows.rev().find(|(at, row)| Some(*at) != prompt && regex.is_match(row));
         match last.map(|(at, _)| at + 1) {

@@ -11,6 +11,7 @@ mod budget;
 mod core;
 mod driver;
 mod earlier;
+mod kept;
 mod on_screen;
 #[cfg(test)]
 mod orders;
@@ -98,9 +99,10 @@ impl Engine {
     pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
-        let core = match self.shared.waits.get(id)? {
-            Wait::Open(core, _) => core,
-            Wait::Ended(result) => return Ok(self.told(&result)),
+        let core = match self.shared.waits.get(id) {
+            Ok(Wait::Open(core, _)) => core,
+            Ok(Wait::Ended(result)) => return Ok(self.told(&result)),
+            Err(_) => return self.shared.waits.kept.result(id).await,
         };
         // This timeout is not a failure: the answer says that the wait continues.
         let _ = tokio::time::timeout(timeout, core.over()).await;
@@ -217,13 +219,21 @@ impl Server {
             }
         };
         begun(&core.id);
-        if request.detach && !core.is_over() {
+        if request.detach {
             if let Some(hold) = hold {
                 // If the wait continues, that is not a failure.
                 let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), core.over()).await;
             }
-            if !core.is_over() {
-                return Ok(report(&core).0);
+            // A caller that stayed has its answer now.
+            if hold.is_none() || !core.is_over() {
+                let kept = &self.engine.shared.waits.kept;
+                kept.begin(&core.id).await;
+                if !core.is_over() {
+                    return Ok(report(&core).0);
+                }
+                // It may have been stored before it was noted.
+                let result = self.engine.result(&core).await;
+                kept.end(&core.id, || result.answer()).await;
             }
         }
         // A caller that holds a future ends the wait by dropping it; a caller behind a connection

@@ -3,6 +3,7 @@
 use std::{
     collections::{VecDeque, hash_map::RandomState},
     hash::BuildHasher,
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -15,7 +16,7 @@ use muxtap_api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome};
 use muxtap_base::metrics;
 use tokio::sync::watch;
 
-use super::{budget::Budget, core::Core, result::WaitResult};
+use super::{budget::Budget, core::Core, kept::KeptWaits, result::WaitResult};
 
 use crate::{Caller, Engine, activity::Deed, limits};
 
@@ -35,6 +36,8 @@ pub struct Waits {
     pub(super) budget: Arc<Budget>,
     /// A counter of waits that began or ended.
     changes: watch::Sender<u64>,
+    /// Results that outlive the engine.
+    pub(super) kept: KeptWaits,
 }
 
 /// A registered wait.
@@ -53,6 +56,11 @@ struct Ended {
 }
 
 impl Waits {
+    /// Creates a registry that keeps results of waits without callers in this folder.
+    pub fn keeping(folder: Option<&Path>) -> Self {
+        Self { kept: KeptWaits::in_folder(folder), ..Self::default() }
+    }
+
     /// Returns the number of open waits.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
@@ -221,8 +229,10 @@ impl WaitGuard {
         self.note_end();
         self.detach();
         let result = self.engine.result(&self.core).await;
-        self.engine.shared.waits.store(&self.core.id, result);
+        let waits = &self.engine.shared.waits;
+        waits.store(&self.core.id, result.clone());
         self.stored = true;
+        waits.kept.end(&self.core.id, || result.answer()).await;
         self.engine.shared.retired.notify_one();
     }
 

@@ -1,0 +1,191 @@
+//! Results of waits that their callers have left, in files: they outlive the daemon.
+//!
+//! A wait comes here when its caller is told that it continues. Its file says first that it has begun,
+//! then how it ended. A file without an end, of a wait that is not open, is of a daemon that was killed:
+//! then nobody knows the outcome, and the answer says so.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use muxtap_api::{Error, Result, WaitAnswer};
+use muxtap_base::files::{Existing, read_secret, write_secret};
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// What a file says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kept {
+    Begun,
+    Ended(Box<WaitAnswer>),
+}
+
+/// The waits whose results are kept in a folder; none without a folder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptWaits {
+    folder: Option<Arc<Path>>,
+    /// The ids of the waits that have a file.
+    ids: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl KeptWaits {
+    /// Continues a folder, which need not exist.
+    pub(crate) fn in_folder(folder: Option<&Path>) -> Self {
+        let known = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
+        let ids =
+            known.filter_map(|file| file.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(Into::into));
+        Self { ids: Arc::new(Mutex::new(ids.collect())), folder: folder.map(Into::into) }
+    }
+
+    /// Notes that a wait continues without its caller. A wait that cannot be noted continues all the
+    /// same.
+    pub(super) async fn begin(&self, id: &str) {
+        let Some(path) = self.path(id) else { return };
+        if !self.ids().insert(id.to_owned()) {
+            return;
+        }
+        let store = self.clone();
+        self.write(id, move || {
+            store.prune(SystemTime::now());
+            // A result that is there already stays.
+            store_file(&path, &Kept::Begun, Existing::Keep)
+        })
+        .await;
+    }
+
+    /// Stores how a wait ended, if it was noted.
+    pub(super) async fn end(&self, id: &str, answer: impl FnOnce() -> WaitAnswer) {
+        let Some(path) = self.path(id).filter(|_| self.ids().contains(id)) else { return };
+        let kept = Kept::Ended(Box::new(answer()));
+        self.write(id, move || store_file(&path, &kept, Existing::Replace)).await;
+    }
+
+    /// Returns how a wait ended.
+    ///
+    /// Error: `NOT_FOUND` if nothing is known of it, or not its end.
+    pub(super) async fn result(&self, id: &str) -> Result<WaitAnswer> {
+        let hours = limits::KEEP_LEFT_WAITS.as_secs() / 3600;
+        let minutes = limits::KEEP.as_secs() / 60;
+        let unknown = || {
+            Error::not_found(format!(
+                "no wait {id}; a result is kept for {minutes} minutes, in the background {hours} hours"
+            ))
+        };
+        let path = self.path(id).filter(|_| self.ids().contains(id)).ok_or_else(unknown)?;
+        let read = tokio::task::spawn_blocking(move || read_secret(&path, limits::ENDED_BYTES as u64));
+        let Ok(Ok((text, _))) = read.await else { return Err(unknown()) };
+        match serde_json::from_str(&text) {
+            Ok(Kept::Ended(answer)) => Ok(*answer),
+            Ok(Kept::Begun) => Err(Error::not_found(format!(
+                "the outcome of wait {id} is unknown: the daemon that watched its panes was killed; to count what is \
+                 there by now, wait again with `since` `start` or `screen`"
+            ))),
+            Err(error) => Err(Error::internal(format!("the result of wait {id} cannot be read: {error}"))),
+        }
+    }
+
+    async fn write(&self, id: &str, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(work).await {
+            tracing::warn!("the result of wait {id} will not outlive this daemon: {error}");
+        }
+    }
+
+    /// Drops the files of waits that ended, or began, too long ago, and the oldest ones beyond the limit.
+    fn prune(&self, now: SystemTime) {
+        let Some(folder) = &self.folder else { return };
+        let files = fs::read_dir(&**folder).into_iter().flatten().flatten();
+        let aged = files.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())));
+        let mut aged: Vec<(SystemTime, PathBuf)> = aged.collect();
+        aged.sort();
+        let over = aged.len().saturating_sub(limits::LEFT_WAITS);
+        let is_old = |at: SystemTime| now.duration_since(at).unwrap_or(Duration::ZERO) >= limits::KEEP_LEFT_WAITS;
+        for (place, (at, path)) in aged.iter().enumerate() {
+            if place < over || is_old(*at) {
+                let _ = fs::remove_file(path);
+                if let Some(id) = path.file_stem().and_then(|name| name.to_str()) {
+                    self.ids().remove(id);
+                }
+            }
+        }
+    }
+
+    /// Returns the file of a wait. `None`: nothing is kept, or the id is not one of a wait.
+    fn path(&self, id: &str) -> Option<PathBuf> {
+        let is_plain =
+            !id.is_empty() && id.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
+        let is_id = is_plain && id.len() <= limits::WAIT_ID_BYTES;
+        self.folder.as_ref().filter(|_| is_id).map(|folder| folder.join(format!("{id}.json")))
+    }
+
+    fn ids(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn store_file(path: &Path, kept: &Kept, existing: Existing) -> io::Result<()> {
+    write_secret(path, &serde_json::to_string(kept)?, existing)
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtap_api::WaitOutcome;
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(id: &str) -> WaitAnswer {
+        let text = json!({
+            "id": id, "outcome": "matched", "duration_ms": 1.0, "pane": "%1", "predicates": [],
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_result_outlives_its_daemon_and_a_killed_one_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("waits");
+        let first = KeptWaits::in_folder(Some(&folder));
+        first.begin("w1").await;
+        first.begin("w2").await;
+        first.end("w1", || answer("w1")).await;
+        // A wait whose caller did not leave has no file.
+        first.end("w3", || answer("w3")).await;
+        let next = KeptWaits::in_folder(Some(&folder));
+        for known in [&first, &next] {
+            assert_eq!(known.result("w1").await.unwrap().outcome, WaitOutcome::Matched);
+            assert!(known.result("w2").await.unwrap_err().message.contains("was killed"));
+            assert!(known.result("w3").await.unwrap_err().message.contains("no wait w3"));
+        }
+        // The end may be stored before the begin.
+        next.begin("w4").await;
+        next.end("w4", || answer("w4")).await;
+        next.ids().remove("w4");
+        next.begin("w4").await;
+        assert_eq!(next.result("w4").await.unwrap().id, "w4");
+    }
+
+    #[tokio::test]
+    async fn files_are_private_bounded_in_age_and_named_only_by_ids() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let kept = KeptWaits::in_folder(Some(dir.path()));
+        kept.begin("w1").await;
+        let mode = fs::metadata(dir.path().join("w1.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        for id in ["../w", "a/b", "", "w.json", &"w".repeat(200)] {
+            kept.begin(id).await;
+            assert!(kept.result(id).await.is_err());
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        kept.prune(SystemTime::now() + limits::KEEP_LEFT_WAITS + Duration::from_secs(1));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(kept.result("w1").await.is_err());
+        KeptWaits::in_folder(None).begin("w1").await;
+    }
+}
