@@ -266,7 +266,7 @@ class Drive:
         events = [event for event in events if event[1] != "m"]
         events += [[round(at, 3), "m", "state: " + state] for at, state in self.marks]
         events.sort(key=lambda event: event[0])
-        last = max(at for at, _ in self.marks)
+        last = round(max(at for at, _ in self.marks), 3)
         events = [event for event in events if event[0] <= last]
         with open(out, "w") as file:
             for one in [header] + events:

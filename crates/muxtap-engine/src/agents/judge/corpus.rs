@@ -152,7 +152,8 @@ fn real_agents_are_judged_as_they_were() {
         wrong += &played.wrong;
     }
     assert!(wrong.is_empty(), "{counts:?}\n{wrong}");
-    assert!(counts.values().sum::<usize>() > 1000, "{counts:?}");
+    let least = if std::env::var_os("MUXTAP_AGENT_CASTS").is_some() { 0 } else { 1000 };
+    assert!(counts.values().sum::<usize>() > least, "{counts:?}");
 }
 
 /// The newest version that was recorded is the one up to which `doctor` says nothing.
