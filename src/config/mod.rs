@@ -129,7 +129,11 @@ impl Settings {
     ) -> Result<Self> {
         let place = file::place(file, env);
         // Before the file is read: a change in between counts as a later change.
-        let files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
+        #[cfg_attr(
+            target_os = "linux",
+            allow(unused_mut, reason = "the daemon reads the rules again when they change")
+        )]
+        let mut files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
         let file::FileContents { path: file, settings: written, hosts, agents } = file::read(place)?;
         let found = KEYS
             .iter()
@@ -160,6 +164,8 @@ impl Settings {
             _ => return Err(Error::invalid("tls_cert and tls_key must be set together")),
         };
         let agents_file = agents_file(reader.path("agents_file")?, env);
+        #[cfg(not(target_os = "linux"))]
+        files.extend(agents_file.iter().map(|file| ReadFile::now(&file.path)));
         Ok(Self {
             tmux: reader.text("tmux")?.into(),
             own_tmux: reader.one("own_tmux", values::boolean)?,

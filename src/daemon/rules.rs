@@ -25,11 +25,15 @@ mod linux {
         io,
         os::fd::OwnedFd,
         path::{Path, PathBuf},
+        time::Duration,
     };
 
     use muxtap_api::Result;
     use muxtap_engine::agents::Rules;
-    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+    use rustix::{
+        fs::inotify::{self, CreateFlags, WatchFlags},
+        io::Errno,
+    };
     use tokio::io::{Interest, unix::AsyncFd};
 
     use super::{Engine, RulesFile};
@@ -46,42 +50,69 @@ mod linux {
     /// Changes by which a missing directory may come into being.
     const PARENT: WatchFlags = WatchFlags::CREATE.union(WatchFlags::MOVED_TO).union(WatchFlags::DELETE_SELF);
 
+    /// The pause after a change, in which further ones come, and after a failure.
+    const PAUSE: Duration = Duration::from_millis(50);
+    const RETRY: Duration = Duration::from_secs(5);
+
+    /// What the file says, to compare it: an error counts as its text.
+    type Content = std::result::Result<Option<String>, String>;
+
     pub(super) async fn follow(engine: &Engine, file: &RulesFile) {
-        let mut last = read(file);
+        // The daemon has read the file once, but it may have changed before the first watch.
+        let mut last: Option<Content> = None;
         loop {
-            // A new watch each time: directories may have been replaced.
-            let watch = match watch(&file.path) {
-                Ok(watch) => watch,
-                Err(error) => {
-                    tracing::warn!("cannot watch {}: {error}; changes need a new daemon", file.path.display());
-                    return;
+            // A new watch each time: directories may have been replaced. What changed before it began is
+            // read now.
+            let (of, known) = (file.clone(), last.clone());
+            let looked = tokio::task::spawn_blocking(move || look(&of, known.as_ref())).await;
+            let (watch, content, loaded) = match looked {
+                Ok(Ok(looked)) => looked,
+                Ok(Err(error)) => {
+                    tracing::warn!("cannot watch {}: {error}", file.path.display());
+                    tokio::time::sleep(RETRY).await;
+                    continue;
                 }
+                Err(_) => return,
             };
-            // What changed before the watch began is read now.
-            let now = read(file);
-            if now != last {
-                last.clone_from(&now);
-                apply(engine, file, file.load());
+            if let Some(loaded) = loaded {
+                apply(engine, file, loaded, last.is_none());
+                last = Some(content);
             }
+            // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd`
+            // does not.
+            #[allow(
+                deprecated,
+                reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd"
+            )]
+            let watch = AsyncFd::with_interest(watch, Interest::READABLE);
+            let Ok(watch) = watch else { return };
             if watch.readable().await.is_err() {
                 return;
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Returns what the file says, to compare it: an error counts as its text.
-    fn read(file: &RulesFile) -> std::result::Result<Option<String>, String> {
-        file.read().map_err(|error| error.to_string())
+    /// Watches the file, and reads it. Its rules are returned if it says something else than it did.
+    fn look(file: &RulesFile, last: Option<&Content>) -> io::Result<(OwnedFd, Content, Option<Result<Rules>>)> {
+        let watch = watch(&file.path)?;
+        let content = file.read().map_err(|error| error.to_string());
+        let loaded = (last != Some(&content)).then(|| file.load());
+        Ok((watch, content, loaded))
     }
 
-    fn apply(engine: &Engine, file: &RulesFile, loaded: Result<Rules>) {
+    fn apply(engine: &Engine, file: &RulesFile, loaded: Result<Rules>, is_first: bool) {
         match loaded {
             Ok(rules) => {
-                tracing::info!("read the agent rules {}", file.path.display());
+                if !is_first {
+                    tracing::info!("read the agent rules {}", file.path.display());
+                }
                 engine.set_agent_rules(rules);
             }
             Err(error) => {
-                tracing::warn!("{error}; the rules that were read before stay in effect");
+                if !is_first {
+                    tracing::warn!("{error}; the rules that were read before stay in effect");
+                }
                 let kept = Rules::clone(&engine.agent_rules());
                 engine.set_agent_rules(kept.with_error(&error));
             }
@@ -90,18 +121,28 @@ mod linux {
 
     /// Watches the directory of the file, and that of its target if it is a link. A directory that is
     /// missing is awaited in the nearest one above.
-    fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    fn watch(path: &Path) -> io::Result<OwnedFd> {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let own = path.parent().map(Path::to_path_buf);
         let target = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
         for folder in own.iter().chain(&target).cloned().collect::<BTreeSet<PathBuf>>() {
-            let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-            let flags = if there == folder { FILE } else { PARENT };
-            inotify::add_watch(&queue, there, flags | WatchFlags::ONLYDIR)?;
+            let nearest = || folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_path_buf();
+            let mut there = nearest();
+            loop {
+                let flags = if there == folder { FILE } else { PARENT };
+                match inotify::add_watch(&queue, &there, flags | WatchFlags::ONLYDIR) {
+                    // It has gone meanwhile.
+                    Err(Errno::NOENT | Errno::NOTDIR) => {}
+                    added => drop(added?),
+                }
+                // A directory may have come before its parent was watched.
+                let now = nearest();
+                if now == there {
+                    break;
+                }
+                there = now;
+            }
         }
-        // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd`
-        // does not.
-        #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
-        AsyncFd::with_interest(queue, Interest::READABLE)
+        Ok(queue)
     }
 }

@@ -240,6 +240,8 @@ impl<'a> Serving<'a> {
         self.open.leave_listeners();
         guard.leave();
         drop(doors);
+        // The next daemon answers for them.
+        self.engine.end_kept_waits().await;
         // The caller may have gone.
         let _ = answer.send(Ok(UpgradeAnswer { pid }));
         let relayed = async {

@@ -500,7 +500,11 @@ fn a_changed_file_is_in_effect_at_once_and_a_wrong_one_keeps_the_rules() {
     fs::write(&target, rules(&busy.replace("working", "question"))).unwrap();
     assert_eq!(what(&until(&mut watch, "question")), ("mine", "question"));
     // Without the file, an agent that runs keeps its rules; later ones are none.
+    let reads = || fs::read_to_string(world.path("m.sock.log")).unwrap().matches("read the agent rules").count();
+    let before = reads();
     fs::remove_file(&own).unwrap();
+    eventually("the rules without the file", || reads() > before);
+    assert_eq!(what(&world.json(&["agents"])["agents"][0]), ("mine", "question"));
     type_line(&world, &pane, "title done");
     assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
     type_line(&world, &pane, "exit 0");
@@ -528,6 +532,8 @@ fn a_version_chooses_rules_and_one_that_is_too_new_is_told() {
     assert_eq!((what(&agent), &agent["version"], &agent["untested"]), (("claude", "idle"), &Value::Null, &Value::Null));
     // While the version is unknown, neither rule applies.
     show_text(&world, &pane, "now it acts\n");
+    world.ok(&["wait-for", "-t", &pane, "--screen", "now it acts", "--stable", "0.1"]);
+    assert_eq!(what(&world.json(&["agents"])["agents"][0]), ("claude", "idle"));
     show_text(&world, &pane, "Claude Code v99.1.2\nnow it acts\n");
     let agent = next(&mut watch);
     assert_eq!((what(&agent), &agent["version"]), (("claude", "working"), &json!("99.1.2")));

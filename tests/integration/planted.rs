@@ -136,6 +136,42 @@ fn a_file_planted_by_another_user_is_refused_and_left_untouched() {
     }
 }
 
+/// Puts a folder of another user, or that user's link to a folder of one's own, in a folder's place.
+fn plant_folder(sticky: &Sticky, suffix: &str, is_link: bool) -> std::path::PathBuf {
+    let (at, own) = (sticky.at(suffix), sticky.folder.join("own"));
+    if is_link {
+        fs::create_dir(&own).unwrap();
+        symlink(&own, &at).unwrap();
+    } else {
+        fs::create_dir(&at).unwrap();
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    lchown(&at, Some(NOBODY), Some(NOBODY)).unwrap();
+    at
+}
+
+/// A wait whose result cannot be kept goes on all the same.
+#[test]
+fn no_result_of_a_wait_is_stored_in_a_folder_that_another_user_made_or_linked() {
+    let world = World::with_server();
+    if !rustix::process::geteuid().is_root() {
+        println!("not tested: only root can play another user");
+        return;
+    }
+    let socket = world.socket().to_str().unwrap().to_owned();
+    for is_link in [false, true] {
+        let sticky = Sticky::new(&world, &format!("waits-{is_link}"));
+        let at = plant_folder(&sticky, ".waits", is_link);
+        let answer = sticky
+            .muxtap(&world, &["-S", &socket, "wait-for", "-t", "main", "-p", "never", "-T", "0.2", "--background"]);
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let answer = sticky.muxtap(&world, &["result", answer.text().trim()]);
+        assert_eq!(answer.status, 124, "{answer:?}");
+        assert!(fs::read_dir(&at).unwrap().next().is_none());
+        let _ = sticky.muxtap(&world, &["stop"]);
+    }
+}
+
 /// The directories beside the socket too: content of another user's directory is not the user's.
 #[test]
 fn nothing_is_stored_in_folders_that_another_user_made_or_linked() {
@@ -155,15 +191,7 @@ fn nothing_is_stored_in_folders_that_another_user_made_or_linked() {
     for (number, (suffix, args)) in cases.into_iter().enumerate() {
         for is_link in [false, true] {
             let sticky = Sticky::new(&world, &format!("{number}-{is_link}"));
-            let (at, own) = (sticky.at(suffix), sticky.folder.join("own"));
-            if is_link {
-                fs::create_dir(&own).unwrap();
-                symlink(&own, &at).unwrap();
-            } else {
-                fs::create_dir(&at).unwrap();
-                fs::set_permissions(&at, fs::Permissions::from_mode(0o777)).unwrap();
-            }
-            lchown(&at, Some(NOBODY), Some(NOBODY)).unwrap();
+            let at = plant_folder(&sticky, suffix, is_link);
             let mut args = args.to_vec();
             if args[0] != "serve" {
                 args.splice(0..0, ["-S", socket.as_str()]);

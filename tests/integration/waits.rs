@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-use crate::common::{Http, World};
+use crate::common::{Http, World, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -638,8 +638,10 @@ fn a_result_in_the_background_outlives_the_daemon() {
     assert_eq!(world.ok(&["result", &first]).trim(), "first match");
     // One that has ended at once is kept, too.
     let at_once = world.ok(&["wait-for", "-t", &pane, "-p", "first \\w+", "--since", "start", "--background"]);
-    world.kill_daemon(Signal::KILL);
     let results = world.path("m.sock.waits");
+    let stored = |id: &str| fs::read_to_string(results.join(format!("{id}.json"))).unwrap().contains("ended");
+    eventually("both results", || stored(&first) && stored(at_once.trim()));
+    world.kill_daemon(Signal::KILL);
     let mode = fs::metadata(results.join(format!("{first}.json"))).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     for id in [&first, at_once.trim()] {

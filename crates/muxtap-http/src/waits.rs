@@ -4,7 +4,7 @@ use axum::{
     Json,
     response::{IntoResponse as _, Response},
 };
-use muxtap_api::WaitRequest;
+use muxtap_api::{WaitAnswer, WaitOutcome, WaitRequest};
 
 use super::{
     again::Again,
@@ -12,10 +12,19 @@ use super::{
     server_request::ServerRequest,
 };
 
+/// Notes that the caller does not stay for the end of its wait.
+async fn note_leaving(request: &ServerRequest<Body<WaitRequest>>, again: &Again, answer: &WaitAnswer) {
+    let stays = again.hold.is_some() && answer.outcome != WaitOutcome::Pending;
+    if request.fields.0.detach && !stays {
+        request.app.engine.keep_result(&answer.id).await;
+    }
+}
+
 /// Carries out a wait request.
 #[cfg(not(feature = "daemon"))]
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
     let answer = request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?;
+    note_leaving(request, again, &answer).await;
     Ok(Json(answer).into_response())
 }
 
@@ -47,7 +56,11 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
             // First: this daemon cancels its waits then.
             biased;
             () = replacing.taken_over() => request.parts.extensions.get::<OwnTurn>().and_then(OwnTurn::place),
-            answer = &mut answer => return Ok(Json(answer?).into_response()),
+            answer = &mut answer => {
+                let answer = answer?;
+                note_leaving(request, again, &answer).await;
+                return Ok(Json(answer).into_response());
+            }
         };
         match place {
             Some(place) => place,

@@ -77,6 +77,9 @@ pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOut
     };
     // The wait continues without this call, or has ended.
     cancel_on_drop.id = None;
+    if answer.outcome == WaitOutcome::Pending {
+        call.engine.keep_result(&id).await;
+    }
     Ok(ToolOutput {
         text: text(&answer),
         answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})),

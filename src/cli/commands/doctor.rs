@@ -189,7 +189,12 @@ fn agent_rules(settings: Result<&Settings, &Error>) -> Option<Check> {
             Some(Check::problem(NAME, error.message, "correct it; the daemon does not start with it"))
         }
         Err(error) => {
-            Some(Check::warning(NAME, error.message, "correct it; a running daemon reads it when it changes"))
+            let how = if cfg!(target_os = "linux") {
+                "correct it; a running daemon reads it when it changes"
+            } else {
+                "correct it, then muxtap stop: the next daemon reads it"
+            };
+            Some(Check::warning(NAME, error.message, how))
         }
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Dialog {
     bar: Option<char>,
     /// Whether more of it may be above the visible screen.
     pub(super) is_cut: bool,
+    /// Whether a border is above it.
+    pub(super) is_bounded: bool,
 }
 
 impl Dialog {
@@ -113,7 +115,14 @@ pub(super) fn find(rows: &[&str], edges: Edges, agent: &Agent, kind: &Options, s
     let rows = head.top..rows.len();
     // The rest of a wrapped line is neither a border nor a title.
     let is_cut = head.is_cut || edges.starts_within_line && head.top <= 1;
-    Standing::Whole(Dialog { rows, block, others: blocks, bar: head.bar.map(|bar| bar.letter), is_cut })
+    Standing::Whole(Dialog {
+        rows,
+        block,
+        others: blocks,
+        bar: head.bar.map(|bar| bar.letter),
+        is_cut,
+        is_bounded: head.is_bounded,
+    })
 }
 
 /// What is below a row.

@@ -92,6 +92,8 @@ struct RunningAgent {
     reported: Option<(Judgement, u64)>,
     /// Its version, once the screen has shown it.
     version: Option<AgentVersion>,
+    /// Whether its version or its rules are newer than what is published.
+    is_renewed: bool,
     /// The inputs of the last judgement.
     observed: Option<Observed>,
     /// The offset of the last bell that does not count: it rang before the agent began or last
@@ -142,11 +144,12 @@ impl Follower {
             if let Some(agent) = self.rules.agents.iter().find(|agent| agent.id == running.agent.id) {
                 running.agent = agent.clone();
             }
-            running.observed = None;
+            (running.observed, running.is_renewed) = (None, true);
+            // It is judged when its screen is quiet.
+            self.pane.lock().agent_signals().screen_changed(None);
         } else {
             self.identify(host).await;
         }
-        self.judge(host).await;
     }
 
     /// Carries out the due steps. Returns `false` when the pane no longer exists.
@@ -255,6 +258,11 @@ impl Follower {
             None => find_by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
         };
         let found = found.or_else(|| self.reported_agent(about.pid, &running, lives));
+        // Rules that no longer know an agent do not end it.
+        let kept = self.running.as_ref().filter(|running| {
+            lives && running.pid.is_some() && self.rules.agents.iter().all(|agent| agent.id != running.agent.id)
+        });
+        let found = found.or_else(|| kept.map(|running| (running.agent.clone(), running.pid)));
         let same = |running: &RunningAgent| {
             found.as_ref().is_some_and(|(agent, pid)| agent.id == running.agent.id && *pid == running.pid)
         };
@@ -285,6 +293,7 @@ impl Follower {
             end,
             reported: None,
             version: None,
+            is_renewed: false,
             observed: None,
             bell,
             queried_at: None,
@@ -337,7 +346,10 @@ impl Follower {
         let Some(running) = &mut self.running else { return };
         let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
         // The first one counts: an agent shows its own version when it starts.
-        running.version = running.version.or_else(|| running.agent.version_in(&content.rows));
+        if running.version.is_none() {
+            running.version = running.agent.version_in(&content.rows);
+            running.is_renewed |= running.version.is_some();
+        }
         let content = PaneContent { version: running.version, ..content };
         let screen = judge(&running.agent, &content);
         self.pane.lock().agent_signals().reports().set_screen(Some(screen));
@@ -353,7 +365,8 @@ impl Follower {
         }
         let news = running.reported.as_ref().is_none_or(|(known, _)| judgement.differs(known));
         let since = running.reported.as_ref().filter(|_| !news).map_or_else(now_ms, |(_, since)| *since);
-        if running.reported.as_ref().is_some_and(|(known, _)| *known == judgement) {
+        let is_renewed = std::mem::take(&mut running.is_renewed);
+        if running.reported.as_ref().is_some_and(|(known, _)| *known == judgement) && !is_renewed {
             return;
         }
         running.reported = Some((judgement, since));
@@ -421,7 +434,7 @@ pub(super) async fn read_screen(server: &Server, pane: &Arc<PaneState>) -> Optio
         content
     } else {
         let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
-        let rows = text.lines().map(normalize).collect();
+        let rows = text.lines().map(|row| normalize(row, None)).collect();
         PaneContent { rows, starts_within_line, ..PaneContent::default() }
     };
     Some(PaneContent { title, ..content })
@@ -471,7 +484,8 @@ async fn read_content(
 /// Returns the rows of a screen, with wrapped rows joined, and the screen's height.
 pub(super) fn shown_lines(screen: &Screen) -> (PaneContent, u16) {
     let (places, rows): (_, Vec<_>) = screen.joined_rows().into_iter().unzip();
-    let rows = rows.iter().map(|row| normalize(row)).collect();
+    let columns = Some(screen.size().columns);
+    let rows = rows.iter().map(|row| normalize(row, columns)).collect();
     let starts_within_line = screen.starts_within_line();
     (PaneContent { rows, places, starts_within_line, ..PaneContent::default() }, screen.size().rows)
 }
@@ -492,22 +506,23 @@ async fn query_screen(
     running.queried_at = Some(now);
     let server = Server::of(Engine::of(host.shared()?), host.clone());
     let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
-    let rows: Vec<_> = text.lines().map(normalize).collect();
+    let rows: Vec<_> = text.lines().map(|row| normalize(row, None)).collect();
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
     Some((PaneContent { rows, starts_within_line, ..PaneContent::default() }, height))
 }
 
-/// A bar alone in its row, to the right of this column, is a piece of a scroll bar.
-const SCROLL_BAR_COLUMN: usize = 20;
-
 /// Replaces the no-break spaces that some programs print, and trims the end of the row: blanks, and
 /// the piece of a scroll bar that some agents draw there.
-fn normalize(row: &str) -> String {
+///
+/// `columns`: the screen's width, if it is known. A bar alone in its row is part of a scroll bar only in
+/// the last column.
+fn normalize(row: &str, columns: Option<u16>) -> String {
     let row = row.replace('\u{a0}', " ");
     let row = row.trim_end();
     let text = row.trim_start();
-    let is_far = row.len() - text.len() > SCROLL_BAR_COLUMN && text.chars().nth(1).is_none();
-    let is_boxed = text.starts_with(['│', '┃', '║', '▌']) && !is_far;
+    let is_alone = text.chars().nth(1).is_none();
+    let is_last = columns.is_some_and(|columns| row.chars().count() == usize::from(columns));
+    let is_boxed = text.starts_with(['│', '┃', '║', '▌']) && !(is_alone && is_last);
     let without = row.strip_suffix('█').or_else(|| row.strip_suffix(['│', '┃']).filter(|_| !is_boxed));
     without.filter(|rest| rest.ends_with([' ', '│', '╮', '╯', '┐', '┘'])).map_or(row, str::trim_end).to_owned()
 }
@@ -540,7 +555,8 @@ mod tests {
         for (row, seen) in [
             ("  > hello     █", "  > hello"),
             ("  > hello     ┃", "  > hello"),
-            ("                        │", ""),
+            ("             ┃", ""),
+            ("            ┃", "            ┃"),
             ("  ┃", "  ┃"),
             ("│ a box │█", "│ a box │"),
             ("│ a box       │", "│ a box       │"),
@@ -548,7 +564,7 @@ mod tests {
             ("50 % ███", "50 % ███"),
             ("a\u{a0}b  ", "a b"),
         ] {
-            assert_eq!(normalize(row), seen);
+            assert_eq!(normalize(row, Some(14)), seen);
         }
     }
 }

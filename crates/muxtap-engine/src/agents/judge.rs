@@ -137,6 +137,9 @@ fn ask(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outc
     let edges = Edges { is_full: rows.len() == content.rows.len(), starts_within_line: content.starts_within_line };
     let standing = dialog::find(rows, edges, agent, &rule.options, rule.state);
     if let Standing::Whole(dialog) = &standing {
+        if rule.framed && !dialog.is_bounded {
+            return Outcome::No;
+        }
         let Some(found) = RuleMatch::of_dialog(rule, agent, content, dialog) else { return Outcome::No };
         if !agent.keeps_answered && dialog.others.iter().any(|other| is_dialog(other, dialog, agent, rows)) {
             return Outcome::Two(found.uncertain());
@@ -174,7 +177,9 @@ fn is_dialog(other: &OptionBlock, dialog: &Dialog, agent: &Agent, rows: &[&str])
         return false;
     }
     let asks = |rule: &&Rule| {
-        matches!(rule.state, AgentState::Permission | AgentState::Question) && !matches!(rule.options, Options::None)
+        let is_question = matches!(rule.state, AgentState::Permission | AgentState::Question);
+        // Without words of its own, only a dialog's border tells it from other text.
+        is_question && !rule.framed && !matches!(rule.options, Options::None)
     };
     let from = other.rows.start.saturating_sub(ROWS_BEFORE);
     let to = (other.rows.end + ROWS_BEHIND).min(dialog.block.rows.start);

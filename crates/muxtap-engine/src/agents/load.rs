@@ -7,7 +7,7 @@ use std::{
 };
 
 use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_base::files::read_configuration;
+use muxtap_base::files::{is_own, read_configuration};
 
 use super::{Rules, parse};
 
@@ -65,10 +65,14 @@ impl RulesFile {
             .map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
     }
 
-    /// Returns the file's text; `None` if it is missing and may be.
+    /// Returns the file's text; `None` if it is missing, which is allowed unless the user named it.
     ///
-    /// Error: it cannot be read, or other users can write or replace it.
+    /// Error: it is not a regular file, cannot be read, or other users can write or replace it.
     pub fn read(&self) -> io::Result<Option<String>> {
+        // Opening a FIFO might never return; another user's is refused below.
+        if is_own(&self.path) && std::fs::metadata(&self.path).is_ok_and(|found| !found.is_file()) {
+            return Err(io::Error::other("it is not a regular file"));
+        }
         match read_configuration(&self.path, FILE_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.named => Ok(None),
             text => text.map(Some),

@@ -68,8 +68,7 @@ fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
             let label = group("label").unwrap_or_default();
             let column = |at: usize| char_count(row.get(..at).unwrap_or_default());
             indent = found.name("label").map_or(0, |label| column(label.start()));
-            let is_boxed = row.trim_start().starts_with(['│', '┃']);
-            number_at = found.name("key").filter(|_| is_boxed).map(|key| column(key.start()));
+            number_at = found.name("key").filter(|_| is_boxed(row)).map(|key| column(key.start()));
             own_rows.push(at);
             let option = AgentOption {
                 key: group("key").unwrap_or_default().into(),
@@ -83,7 +82,8 @@ fn list_at(rows: &[&str], first: usize) -> Option<OptionBlock> {
         } else if list.is_empty() || at >= end + MAX_ROWS_BETWEEN {
             break;
         } else if let Some((_, option)) = list.last_mut().filter(|_| {
-            at == end && text_column(row).is_some_and(|column| column == indent || Some(column) == number_at)
+            let is_label = |column| column == indent || Some(column) == number_at && is_rest_in_box(row);
+            at == end && text_column(row).is_some_and(is_label)
         }) {
             let text = unboxed(row);
             option.detail = Some(option.detail.take().map_or_else(|| text.into(), |detail| format!("{detail} {text}")));
@@ -145,6 +145,15 @@ impl OptionBlock {
 /// Returns a row's text without the box around it.
 pub(super) fn unboxed(row: &str) -> &str {
     row.trim_matches(|c: char| c.is_whitespace() || "│┃|▌╭╮╰╯─━".contains(c))
+}
+
+fn is_boxed(row: &str) -> bool {
+    row.trim_start().starts_with(['│', '┃'])
+}
+
+/// Returns whether a row in a box may be the rest of a label: it is no prompt.
+fn is_rest_in_box(row: &str) -> bool {
+    is_boxed(row) && !unboxed(row).starts_with(['>', '❯', '›', '→'])
 }
 
 /// Returns the number of characters.

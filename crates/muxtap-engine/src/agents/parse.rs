@@ -76,6 +76,8 @@ struct RuleEntry {
     bell: bool,
     question: Option<Spanned<String>>,
     options: Option<Spanned<String>>,
+    #[serde(default)]
+    framed: bool,
 }
 
 /// Parses `text`. Its rules for agents in `known` are added before the known rules.
@@ -211,6 +213,7 @@ impl Reader<'_> {
             bell: entry.bell,
             question: one(&entry.question, "question")?,
             options,
+            framed: entry.framed,
         })
     }
 

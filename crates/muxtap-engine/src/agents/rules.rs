@@ -67,7 +67,7 @@ impl Agent {
     /// Returns the version that a row of the screen shows.
     pub(super) fn version_in(&self, rows: &[String]) -> Option<AgentVersion> {
         let regex = self.version.as_ref()?;
-        rows.iter().find_map(|row| AgentVersion::parse(regex.captures(row)?.get(1)?.as_str()))
+        rows.iter().rev().find_map(|row| AgentVersion::parse(regex.captures(row)?.get(1)?.as_str()))
     }
 }
 
@@ -94,6 +94,8 @@ pub(super) struct Rule {
     /// Finds the question in the rows.
     pub(super) question: Option<Regex>,
     pub(super) options: Options,
+    /// Whether its dialog must have a border above.
+    pub(super) framed: bool,
 }
 
 /// How the offered answers are found.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use muxtap_api::{Error, Result, WaitAnswer};
-use muxtap_base::files::{Existing, read_secret, write_secret};
+use muxtap_base::files::{Existing, check_private_folder, read_secret, write_secret};
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -37,22 +37,29 @@ pub(crate) struct KeptWaits {
 impl KeptWaits {
     /// Continues a folder, which need not exist.
     pub(crate) fn in_folder(folder: Option<&Path>) -> Self {
+        let kept = Self { folder: folder.map(Into::into), ids: Arc::default() };
         let known = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
-        let ids =
-            known.filter_map(|file| file.ok()?.file_name().into_string().ok()?.strip_suffix(".json").map(Into::into));
-        Self { ids: Arc::new(Mutex::new(ids.collect())), folder: folder.map(Into::into) }
+        let ids = known.filter_map(|file| Some(id_in(&file.ok()?.path())?.to_owned()));
+        kept.ids().extend(ids);
+        kept.prune(&BTreeSet::new(), SystemTime::now());
+        kept
+    }
+
+    /// Returns whether a wait was noted.
+    pub(super) fn contains(&self, id: &str) -> bool {
+        self.ids().contains(id)
     }
 
     /// Notes that a wait continues without its caller. A wait that cannot be noted continues all the
-    /// same.
-    pub(super) async fn begin(&self, id: &str) {
+    /// same. `open`: the ids of all open waits, whose files stay.
+    pub(super) async fn begin(&self, id: &str, open: BTreeSet<String>) {
         let Some(path) = self.path(id) else { return };
         if !self.ids().insert(id.to_owned()) {
             return;
         }
         let store = self.clone();
         self.write(id, move || {
-            store.prune(SystemTime::now());
+            store.prune(&open, SystemTime::now());
             // A result that is there already stays.
             store_file(&path, &Kept::Begun, Existing::Keep)
         })
@@ -61,9 +68,14 @@ impl KeptWaits {
 
     /// Stores how a wait ended, if it was noted.
     pub(super) async fn end(&self, id: &str, answer: impl FnOnce() -> WaitAnswer) {
-        let Some(path) = self.path(id).filter(|_| self.ids().contains(id)) else { return };
+        let Some(path) = self.path(id).filter(|_| self.contains(id)) else { return };
         let kept = Kept::Ended(Box::new(answer()));
         self.write(id, move || store_file(&path, &kept, Existing::Replace)).await;
+    }
+
+    /// Returns how a wait ended that a caller names again by its key, if that is kept.
+    pub(super) async fn result_of_key(&self, id: &str) -> Option<WaitAnswer> {
+        if self.contains(id) { self.result(id).await.ok() } else { None }
     }
 
     /// Returns how a wait ended.
@@ -74,12 +86,17 @@ impl KeptWaits {
         let minutes = limits::KEEP.as_secs() / 60;
         let unknown = || {
             Error::not_found(format!(
-                "no wait {id}; a result is kept for {minutes} minutes, in the background {hours} hours"
+                "no wait {id}; a result is kept for {minutes} minutes, and for {hours} hours in the background"
             ))
         };
-        let path = self.path(id).filter(|_| self.ids().contains(id)).ok_or_else(unknown)?;
-        let read = tokio::task::spawn_blocking(move || read_secret(&path, limits::ENDED_BYTES as u64));
-        let Ok(Ok((text, _))) = read.await else { return Err(unknown()) };
+        let path = self.path(id).ok_or_else(unknown)?;
+        // Another daemon may have stored it.
+        let read = tokio::task::spawn_blocking(move || {
+            check_private_folder(path.parent()?).ok()?;
+            let (text, about) = read_secret(&path, limits::LEFT_WAIT_BYTES).ok()?;
+            (!is_old(about.modified().ok()?, SystemTime::now())).then_some(text)
+        });
+        let text = read.await.ok().flatten().ok_or_else(unknown)?;
         match serde_json::from_str(&text) {
             Ok(Kept::Ended(answer)) => Ok(*answer),
             Ok(Kept::Begun) => Err(Error::not_found(format!(
@@ -93,22 +110,24 @@ impl KeptWaits {
     async fn write(&self, id: &str, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
         if let Ok(Err(error)) = tokio::task::spawn_blocking(work).await {
             tracing::warn!("the result of wait {id} will not outlive this daemon: {error}");
+            self.ids().remove(id);
         }
     }
 
-    /// Drops the files of waits that ended, or began, too long ago, and the oldest ones beyond the limit.
-    fn prune(&self, now: SystemTime) {
-        let Some(folder) = &self.folder else { return };
+    /// Drops the files of waits that ended, or began, too long ago, and the oldest ones beyond the limit;
+    /// not those of open waits.
+    fn prune(&self, open: &BTreeSet<String>, now: SystemTime) {
+        let Some(folder) = self.folder.as_ref().filter(|folder| check_private_folder(folder).is_ok()) else { return };
         let files = fs::read_dir(&**folder).into_iter().flatten().flatten();
         let aged = files.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())));
-        let mut aged: Vec<(SystemTime, PathBuf)> = aged.collect();
+        let is_open = |path: &Path| id_in(path).is_some_and(|id| open.contains(id));
+        let mut aged: Vec<(SystemTime, PathBuf)> = aged.filter(|(_, path)| !is_open(path)).collect();
         aged.sort();
         let over = aged.len().saturating_sub(limits::LEFT_WAITS);
-        let is_old = |at: SystemTime| now.duration_since(at).unwrap_or(Duration::ZERO) >= limits::KEEP_LEFT_WAITS;
         for (place, (at, path)) in aged.iter().enumerate() {
-            if place < over || is_old(*at) {
+            if place < over || is_old(*at, now) {
                 let _ = fs::remove_file(path);
-                if let Some(id) = path.file_stem().and_then(|name| name.to_str()) {
+                if let Some(id) = id_in(path) {
                     self.ids().remove(id);
                 }
             }
@@ -128,8 +147,21 @@ impl KeptWaits {
     }
 }
 
+/// Returns the id of the wait whose file this is.
+fn id_in(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(".json")
+}
+
+fn is_old(at: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(at).unwrap_or(Duration::ZERO) >= limits::KEEP_LEFT_WAITS
+}
+
 fn store_file(path: &Path, kept: &Kept, existing: Existing) -> io::Result<()> {
-    write_secret(path, &serde_json::to_string(kept)?, existing)
+    let text = serde_json::to_string(kept)?;
+    if text.len() as u64 >= limits::LEFT_WAIT_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long"));
+    }
+    write_secret(path, &text, existing)
 }
 
 #[cfg(test)]
@@ -151,8 +183,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("waits");
         let first = KeptWaits::in_folder(Some(&folder));
-        first.begin("w1").await;
-        first.begin("w2").await;
+        first.begin("w1", BTreeSet::new()).await;
+        first.begin("w2", BTreeSet::new()).await;
         first.end("w1", || answer("w1")).await;
         // A wait whose caller did not leave has no file.
         first.end("w3", || answer("w3")).await;
@@ -163,10 +195,10 @@ mod tests {
             assert!(known.result("w3").await.unwrap_err().message.contains("no wait w3"));
         }
         // The end may be stored before the begin.
-        next.begin("w4").await;
+        next.begin("w4", BTreeSet::new()).await;
         next.end("w4", || answer("w4")).await;
         next.ids().remove("w4");
-        next.begin("w4").await;
+        next.begin("w4", BTreeSet::new()).await;
         assert_eq!(next.result("w4").await.unwrap().id, "w4");
     }
 
@@ -175,17 +207,20 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let kept = KeptWaits::in_folder(Some(dir.path()));
-        kept.begin("w1").await;
+        kept.begin("w1", BTreeSet::new()).await;
         let mode = fs::metadata(dir.path().join("w1.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         for id in ["../w", "a/b", "", "w.json", &"w".repeat(200)] {
-            kept.begin(id).await;
+            kept.begin(id, BTreeSet::new()).await;
             assert!(kept.result(id).await.is_err());
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        kept.prune(SystemTime::now() + limits::KEEP_LEFT_WAITS + Duration::from_secs(1));
+        let later = SystemTime::now() + limits::KEEP_LEFT_WAITS + Duration::from_secs(1);
+        kept.prune(&BTreeSet::from(["w1".to_owned()]), later);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "the wait is open");
+        kept.prune(&BTreeSet::new(), later);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         assert!(kept.result("w1").await.is_err());
-        KeptWaits::in_folder(None).begin("w1").await;
+        KeptWaits::in_folder(None).begin("w1", BTreeSet::new()).await;
     }
 }

@@ -114,13 +114,39 @@ impl Engine {
     /// Error: `READ_ONLY` for another caller's wait.
     pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
-        match self.shared.waits.get(id)? {
-            Wait::Open(core, owner) => {
+        match self.shared.waits.get(id) {
+            Ok(Wait::Open(core, owner)) => {
                 self.check_owner(&owner.principal, &format!("wait {id}"))?;
                 core.finish(WaitOutcome::Cancelled, None);
                 Ok(self.told(&self.result(&core).await))
             }
-            Wait::Ended(result) => Ok(self.told(&result)),
+            Ok(Wait::Ended(result)) => Ok(self.told(&result)),
+            Err(_) => self.shared.waits.kept.result(id).await,
+        }
+    }
+
+    /// Notes that the caller of a wait leaves it: its result is kept in a file, and outlives the engine.
+    pub async fn keep_result(&self, id: &str) {
+        let waits = &self.shared.waits;
+        let Ok(wait) = waits.get(id) else { return };
+        waits.kept.begin(id, waits.open_ids()).await;
+        let result = match wait {
+            Wait::Open(core, _) if core.is_over() => self.result(&core).await,
+            Wait::Open(..) => return,
+            Wait::Ended(result) => result,
+        };
+        // It may have been stored before it was noted.
+        waits.kept.end(id, || result.answer()).await;
+    }
+
+    /// Cancels the open waits whose results are kept, and stores these: another engine answers for them
+    /// from now on.
+    pub async fn end_kept_waits(&self) {
+        let waits = &self.shared.waits;
+        for core in waits.open_kept() {
+            core.finish(WaitOutcome::Cancelled, None);
+            let result = self.result(&core).await;
+            waits.kept.end(&core.id, || result.answer()).await;
         }
     }
 }
@@ -214,26 +240,21 @@ impl Server {
                 match self.engine.shared.waits.get(&id) {
                     Ok(Wait::Open(core, _)) => core,
                     Ok(Wait::Ended(result)) => return Ok(self.engine.told(&result)),
-                    Err(_) => self.begin(request, Some(id)).await?,
+                    Err(_) => match self.engine.shared.waits.kept.result_of_key(&id).await {
+                        Some(answer) => return Ok(answer),
+                        None => self.begin(request, Some(id)).await?,
+                    },
                 }
             }
         };
         begun(&core.id);
-        if request.detach {
+        if request.detach && !core.is_over() {
             if let Some(hold) = hold {
                 // If the wait continues, that is not a failure.
                 let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), core.over()).await;
             }
-            // A caller that stayed has its answer now.
-            if hold.is_none() || !core.is_over() {
-                let kept = &self.engine.shared.waits.kept;
-                kept.begin(&core.id).await;
-                if !core.is_over() {
-                    return Ok(report(&core).0);
-                }
-                // It may have been stored before it was noted.
-                let result = self.engine.result(&core).await;
-                kept.end(&core.id, || result.answer()).await;
+            if !core.is_over() {
+                return Ok(report(&core).0);
             }
         }
         // A caller that holds a future ends the wait by dropping it; a caller behind a connection

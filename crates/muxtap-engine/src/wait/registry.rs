@@ -1,7 +1,7 @@
 //! The registry of waits: open waits, and the results of ended ones.
 
 use std::{
-    collections::{VecDeque, hash_map::RandomState},
+    collections::{BTreeSet, VecDeque, hash_map::RandomState},
     hash::BuildHasher,
     path::Path,
     sync::{
@@ -75,6 +75,21 @@ impl Waits {
         let mut open: Vec<_> = self.all.iter().filter_map(|wait| open(&wait)).collect();
         open.sort_by_key(|(core, _)| core.requested_at);
         open.iter().map(|(core, caller)| core.info(caller)).collect()
+    }
+
+    /// Returns the ids of the open waits.
+    pub(super) fn open_ids(&self) -> BTreeSet<String> {
+        let open = self.all.iter().filter(|wait| matches!(**wait, Wait::Open(..)));
+        open.map(|wait| wait.key().clone()).collect()
+    }
+
+    /// Returns the open waits whose results are kept.
+    pub(super) fn open_kept(&self) -> Vec<Arc<Core>> {
+        let core = |wait: &Wait| match wait {
+            Wait::Open(core, _) => Some(core.clone()),
+            Wait::Ended(_) => None,
+        };
+        self.all.iter().filter(|wait| self.kept.contains(wait.key())).filter_map(|wait| core(&wait)).collect()
     }
 
     /// Returns a counter that changes whenever a wait has begun or ended.

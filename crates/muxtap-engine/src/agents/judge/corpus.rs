@@ -152,7 +152,7 @@ fn real_agents_are_judged_as_they_were() {
         wrong += &played.wrong;
     }
     assert!(wrong.is_empty(), "{counts:?}\n{wrong}");
-    let least = if std::env::var_os("MUXTAP_AGENT_CASTS").is_some() { 0 } else { 1000 };
+    let least = if std::env::var_os("MUXTAP_AGENT_CASTS").is_some() { 10 } else { 1000 };
     assert!(counts.values().sum::<usize>() > least, "{counts:?}");
 }
 
