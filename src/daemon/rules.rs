@@ -20,13 +20,7 @@ pub(super) async fn keep_current(engine: Engine, file: RulesFile) {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::{
-        collections::BTreeSet,
-        io,
-        os::fd::OwnedFd,
-        path::{Path, PathBuf},
-        time::Duration,
-    };
+    use std::{io, os::fd::OwnedFd, path::Path, time::Duration};
 
     use muxtap_api::Result;
     use muxtap_engine::agents::Rules;
@@ -47,6 +41,8 @@ mod linux {
         .union(WatchFlags::ATTRIB)
         .union(WatchFlags::DELETE_SELF)
         .union(WatchFlags::MOVE_SELF);
+    /// Changes by which a directory on the way to the file is no longer there.
+    const ITSELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF);
     /// Changes by which a missing directory may come into being.
     const PARENT: WatchFlags = WatchFlags::CREATE.union(WatchFlags::MOVED_TO).union(WatchFlags::DELETE_SELF);
 
@@ -120,21 +116,29 @@ mod linux {
     }
 
     /// Watches the directory of the file, and that of its target if it is a link. A directory that is
-    /// missing is awaited in the nearest one above.
+    /// missing is awaited in the nearest one above; one on the way that is moved, or a link that is
+    /// pointed elsewhere, is a change too.
     fn watch(path: &Path) -> io::Result<OwnedFd> {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let own = path.parent().map(Path::to_path_buf);
-        let target = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
-        for folder in own.iter().chain(&target).cloned().collect::<BTreeSet<PathBuf>>() {
-            let nearest = || folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_path_buf();
+        let add = |folder: &Path, flags: WatchFlags| {
+            match inotify::add_watch(&queue, folder, flags | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD) {
+                // It has gone meanwhile.
+                Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+                added => added.map(drop),
+            }
+        };
+        let target = path.canonicalize().ok();
+        for folder in [Some(path), target.as_deref()].into_iter().flatten().filter_map(Path::parent) {
+            for above in folder.ancestors().filter(|above| above.parent().is_some()) {
+                add(above, ITSELF)?;
+                if let Some(parent) = above.parent().filter(|_| above.is_symlink()) {
+                    add(parent, PARENT)?;
+                }
+            }
+            let nearest = || folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
             let mut there = nearest();
             loop {
-                let flags = if there == folder { FILE } else { PARENT };
-                match inotify::add_watch(&queue, &there, flags | WatchFlags::ONLYDIR) {
-                    // It has gone meanwhile.
-                    Err(Errno::NOENT | Errno::NOTDIR) => {}
-                    added => drop(added?),
-                }
+                add(there, if there == folder { FILE } else { PARENT })?;
                 // A directory may have come before its parent was watched.
                 let now = nearest();
                 if now == there {

@@ -499,12 +499,32 @@ fn a_changed_file_is_in_effect_at_once_and_a_wrong_one_keeps_the_rules() {
     assert_eq!(error(), Value::Null);
     fs::write(&target, rules(&busy.replace("working", "question"))).unwrap();
     assert_eq!(what(&until(&mut watch, "question")), ("mine", "question"));
+    // The directory is moved away, with the file, and made again.
+    let home = world.path("home");
+    fs::rename(&home, world.path("away")).unwrap();
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    fs::write(&own, rules(&busy.replace("working", "idle"))).unwrap();
+    assert_eq!(what(&until(&mut watch, "idle")), ("mine", "idle"));
+    // Instead of the directory a link to one, which is pointed elsewhere.
+    let folder = own.parent().unwrap();
+    for (name, state) in [("one", "working"), ("two", "errored")] {
+        let real = world.path(name);
+        fs::create_dir(&real).unwrap();
+        fs::write(real.join("agents.toml"), rules(&busy.replace("working", state))).unwrap();
+        if folder.is_symlink() {
+            fs::remove_file(folder).unwrap();
+        } else {
+            fs::remove_dir_all(folder).unwrap();
+        }
+        std::os::unix::fs::symlink(&real, folder).unwrap();
+        assert_eq!(what(&until(&mut watch, state)), ("mine", state));
+    }
     // Without the file, an agent that runs keeps its rules; later ones are none.
     let reads = || fs::read_to_string(world.path("m.sock.log")).unwrap().matches("read the agent rules").count();
     let before = reads();
     fs::remove_file(&own).unwrap();
     eventually("the rules without the file", || reads() > before);
-    assert_eq!(what(&world.json(&["agents"])["agents"][0]), ("mine", "question"));
+    assert_eq!(what(&world.json(&["agents"])["agents"][0]), ("mine", "errored"));
     type_line(&world, &pane, "title done");
     assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
     type_line(&world, &pane, "exit 0");

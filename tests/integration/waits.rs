@@ -652,6 +652,11 @@ fn a_result_in_the_background_outlives_the_daemon() {
     assert!(told.contains("unknown") && told.contains("was killed"), "{told}");
     world.error("NOT_FOUND", &["result", "w0-000000000000"]);
     world.error("NOT_FOUND", &["result", "../../m.sock.log"]);
+    let unwanted = begin("never");
+    let pending = world.muxtap(&["--json", "result", &unwanted, "-T", "0"]);
+    assert_eq!((pending.status, &pending.json()["outcome"]), (124, &json!("pending")), "{pending:?}");
+    assert_eq!(world.json(&["result", &unwanted, "--cancel"])["outcome"], "cancelled");
+    assert_eq!(world.json(&["result", &first, "--cancel"])["outcome"], "matched", "it has ended");
     // A daemon that stops says how its waits ended.
     let cancelled = begin("never");
     world.ok(&["stop"]);

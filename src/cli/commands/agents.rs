@@ -76,7 +76,7 @@ impl Agents {
             return Ok(0);
         }
         if let Some(error) = &list.rules_error {
-            output::note(&format!("your rules are not in effect: {error}"));
+            output::note(&format!("your rules as they are now are not in effect: {error}"));
         }
         let mut table = Table::new(&["ID", "PANE", "AGENT", "STATE", "FOR", "ASKS"]);
         for agent in &list.agents {

@@ -44,7 +44,10 @@ fn described(answer: &AgentExplanation) -> String {
     match &answer.agent {
         Some(agent) => {
             let pid = agent.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
-            let _ = writeln!(text, "{}: {} is {}{pid}", answer.pane, agent.name, agent.state.as_str());
+            let untested = if agent.untested { ", newer than any that was tested" } else { "" };
+            let version = agent.version.as_ref().map(|version| format!(", version {}{untested}", plain::name(version)));
+            let (name, state) = (&agent.name, agent.state.as_str());
+            let _ = writeln!(text, "{}: {name} is {state}{pid}{}", answer.pane, version.unwrap_or_default());
             let by = match (&agent.evidence.source, &agent.evidence.joined) {
                 (Some(source), Some(line)) => format!("the report of {source} and the screen ({line})"),
                 _ if agent.evidence.rule == "process" => "its process".to_owned(),
