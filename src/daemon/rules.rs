@@ -43,7 +43,7 @@ mod linux {
         .union(WatchFlags::MOVE_SELF);
     /// Changes by which a directory on the way to the file is no longer there.
     const ITSELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF);
-    /// Changes by which a missing directory may come into being.
+    /// Changes by which a missing directory may be created.
     const PARENT: WatchFlags = WatchFlags::CREATE.union(WatchFlags::MOVED_TO).union(WatchFlags::DELETE_SELF);
 
     /// The pause after a change, in which further ones come, and after a failure.
@@ -56,6 +56,7 @@ mod linux {
     pub(super) async fn follow(engine: &Engine, file: &RulesFile) {
         // The daemon has read the file once, but it may have changed before the first watch.
         let mut last: Option<Content> = None;
+        let mut has_failed = false;
         loop {
             // A new watch each time: directories may have been replaced. What changed before it began is
             // read now.
@@ -64,12 +65,15 @@ mod linux {
             let (watch, content, loaded) = match looked {
                 Ok(Ok(looked)) => looked,
                 Ok(Err(error)) => {
-                    tracing::warn!("cannot watch {}: {error}", file.path.display());
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::warn!("cannot watch {}: {error}; trying again", file.path.display());
+                    }
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
                 Err(_) => return,
             };
+            has_failed = false;
             if let Some(loaded) = loaded {
                 apply(engine, file, loaded, last.is_none());
                 last = Some(content);
