@@ -30,7 +30,10 @@ def main():
         with open(program, "w") as file:
             file.write("#!/bin/sh\nstty -echo\nread -r _\n")
         os.chmod(program, 0o755)
-        run = lambda *words: subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
+
+        def run(*words):
+            return subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, timeout=60).stdout.decode()
+
         run("tmux", "-f", "/dev/null", "-L", "a", "new-session", "-d", "-s", "a", "-x", "80", "-y", "24", program)
         tty = run("tmux", "-L", "a", "display-message", "-p", "-t", "a", "#{pane_tty}").strip()
         try:
@@ -51,8 +54,8 @@ def measure(env, run, tty):
     lines.get(timeout=30)
     for number in range(CHANGES):
         text = "\033[2J\033[H%s\r\nchange %d.\r\n\r\n" % (WORK if number % 2 == 0 else "quiet", number)
-        wait = subprocess.Popen([MUXTAP, "-L", "a", "wait-for", "-t", "a", "-p", "change %d\\." % number, "--since", "now"],
-                                env=env, stdout=subprocess.PIPE)
+        words = [MUXTAP, "-L", "a", "wait-for", "-t", "a", "-p", "change %d\\." % number, "--since", "now"]
+        wait = subprocess.Popen(words, env=env, stdout=subprocess.PIPE)
         # The wait must be there before the text.
         while not json.loads(run(MUXTAP, "status", "--json"))["waits"]:
             pass
@@ -65,8 +68,8 @@ def measure(env, run, tty):
         states.append((at - begun) * 1000)
         wait.wait()
     for name, values in (("state", states), ("wait", waits)):
-        print("%-5s p50 %6.1f ms  p99 %6.1f ms  most %6.1f ms" % (name, percentile(values, 0.5), percentile(values, 0.99),
-                                                                  max(values)))
+        told = (name, percentile(values, 0.5), percentile(values, 0.99), max(values))
+        print("%-5s p50 %6.1f ms  p99 %6.1f ms  most %6.1f ms" % told)
     print("ratio p50 %.1f, of which a rest of 30 ms" % (percentile(states, 0.5) / percentile(waits, 0.5)))
     watch.kill()
 
