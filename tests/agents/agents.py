@@ -10,7 +10,7 @@ def write(path, value):
 
 
 class Agent:
-    """An agent. `startup` lists what it may ask before its first prompt: a pattern, the state, and the keys that answer.
+    """An agent. `startup` lists what it may ask before its first prompt: a pattern, the state, and the keys to answer.
     `ready` is a pattern of its prompt. `shell` makes a call of its tool for commands, `question` of its tool for
     questions, `edit` of one that writes a file: each a name and arguments, from the tools that the agent offers."""
 
@@ -55,7 +55,8 @@ class Claude(Agent):
         }
         write(home + "/.claude.json", settings)
         write(home + "/.claude/settings.json", {"permissions": {"defaultMode": "default"}})
-        return {"ANTHROPIC_BASE_URL": "http://127.0.0.1:%d" % port, "ANTHROPIC_API_KEY": key, "DISABLE_AUTOUPDATER": "1",
+        return {"ANTHROPIC_BASE_URL": "http://127.0.0.1:%d" % port, "ANTHROPIC_API_KEY": key,
+                "DISABLE_AUTOUPDATER": "1",
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "IS_DEMO": "1"}
 
     def arguments(self, help_text):
@@ -77,7 +78,8 @@ class Claude(Agent):
 class Codex(Agent):
     package, program = "@openai/codex", "codex"
     startup = [
-        (r"Do you trust the contents|Trust this folder|You are running Codex in|allow Codex to work in this folder", "permission", ["Enter"]),
+        (r"Do you trust the contents|Trust this folder|You are running Codex in|allow Codex to work in", "permission",
+         ["Enter"]),
         (r"Update available", "question", ["Down", "Enter"]),
         (r"Choose how you'd like Codex to proceed", "question", ["Down", "Enter"]),
         (r"Hooks need review|Press enter to continue", "question", ["Enter"]),

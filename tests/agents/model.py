@@ -17,8 +17,8 @@ SAID = "hello from the stand-in"
 
 
 class Step:
-    """What the model answers to one request: `say` (a text), `tool` (a function that chooses a call among the tools that
-    the agent offers), or `fail` (a status and a message)."""
+    """What the model answers to one request: `say` (a text), `tool` (a function that chooses a call among the tools
+    that the agent offers), or `fail` (a status and a message)."""
 
     def __init__(self, kind, *values, held=True):
         self.kind, self.values, self.held = kind, values, held
@@ -131,7 +131,7 @@ class Model:
         self.server.shutdown()
 
     def is_turn(self, body):
-        """Whether a request belongs to a turn: it offers tools, and the last message of a person is the caller's prompt.
+        """Whether a request belongs to a turn: it offers tools, and a person's last message is the caller's prompt.
         Agents add notes of their own in angle brackets, and ask the model for other things in between."""
         if not body.get("tools"):
             return False
