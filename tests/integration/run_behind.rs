@@ -115,9 +115,11 @@ fn text_that_was_typed_ahead_is_not_run_by_a_shell_without_an_editor() {
         integrates(&world, &pane, "eval \"$(MUXTAP shell-integration sh)\"");
         types(&world, &pane, options);
         let go = world.path("go");
-        let line = format!("until [ -e {} ]; do :; done; echo do'ne'", go.display());
+        let line = format!("echo beg'un'; until [ -e {} ]; do :; done; echo do'ne'", go.display());
         world.tmux(&["send-keys", "-t", &pane, "-l", &line]);
         world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+        // A terminal without echo, as ksh93 has it while it reads a line, would not show the text.
+        world.ok(&["wait-for", "-t", &pane, "--screen", "^begun", "-T", "20"]);
         world.tmux(&["send-keys", "-t", &pane, "-l", "half typed"]);
         world.ok(&["wait-for", "-t", &pane, "--screen", "half typed", "-T", "20"]);
         std::fs::write(&go, "").unwrap();
