@@ -43,6 +43,7 @@ class Drive:
         self.env = {"PATH": os.environ["PATH"], "HOME": self.home, "MUXTAP_SOCKET": self.base + "/m.sock",
                     "TMUX_TMPDIR": self.base, "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "XDG_STATE_HOME": self.base}
         env = dict(env, PATH=os.environ["PATH"], HOME=self.home, LC_ALL="C.UTF-8", SHELL="/bin/sh", USER="me",
+                   TMPDIR=self.base,
                    COLORTERM="truecolor", TERM="tmux-256color", NO_PROXY="127.0.0.1")
         told = subprocess.run([program, "--help"], env=env, cwd=self.work, stdin=subprocess.DEVNULL, timeout=LIMIT,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
