@@ -9,6 +9,9 @@ def write(path, value):
         file.write(value if isinstance(value, str) else json.dumps(value, indent=1))
 
 
+OPTIONS = [{"label": name, "description": "The color " + name.lower()} for name in ("Red", "Blue")]
+
+
 class Agent:
     """An agent. `startup` lists what it may ask before its first prompt: a pattern, the state, and the keys to answer.
     `ready` is a pattern of its prompt. `shell` makes a call of its tool for commands, `question` of its tool for
@@ -69,10 +72,9 @@ class Claude(Agent):
         return "Write", {"file_path": path, "content": text}
 
     def question(self, tools):
-        option = lambda name: {"label": name, "description": "The color " + name.lower()}
         return "AskUserQuestion", {"questions": [{
             "question": "Which color do you want?", "header": "Color", "multiSelect": False,
-            "options": [option("Red"), option("Blue")]}]}
+            "options": OPTIONS}]}
 
 
 class Codex(Agent):
@@ -141,10 +143,9 @@ class Gemini(Agent):
         return "write_file", {"file_path": path, "content": text}
 
     def question(self, tools):
-        option = lambda name: {"label": name, "description": "The color " + name.lower()}
         return "ask_user", {"questions": [{
             "question": "Which color do you want?", "header": "Color", "type": "choice", "multiSelect": False,
-            "options": [option("Red"), option("Blue")]}]}
+            "options": OPTIONS}]}
 
 
 class Qwen(Agent):
@@ -172,10 +173,9 @@ class Qwen(Agent):
         return "write_file", {"file_path": path, "content": text}
 
     def question(self, tools):
-        option = lambda name: {"label": name, "description": "The color " + name.lower()}
         return "ask_user_question", {"questions": [{
             "question": "Which color do you want?", "header": "Color", "multiSelect": False,
-            "options": [option("Red"), option("Blue")]}]}
+            "options": OPTIONS}]}
 
 
 class Opencode(Agent):
@@ -199,9 +199,8 @@ class Opencode(Agent):
         return "write", {"filePath": path, "content": text}
 
     def question(self, tools):
-        option = lambda name: {"label": name, "description": "The color " + name.lower()}
         return "question", {"questions": [{
-            "question": "Which color do you want?", "header": "Color", "options": [option("Red"), option("Blue")]}]}
+            "question": "Which color do you want?", "header": "Color", "options": OPTIONS}]}
 
 
 class Copilot(Agent):

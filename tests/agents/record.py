@@ -43,12 +43,11 @@ class Drive:
         self.env = {"PATH": os.environ["PATH"], "HOME": self.home, "MUXTAP_SOCKET": self.base + "/m.sock",
                     "TMUX_TMPDIR": self.base, "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "XDG_STATE_HOME": self.base}
         env = dict(env, PATH=os.environ["PATH"], HOME=self.home, LC_ALL="C.UTF-8", SHELL="/bin/sh", USER="me",
-                   TMPDIR=self.base,
-                   COLORTERM="truecolor", TERM="tmux-256color", NO_PROXY="127.0.0.1")
-        told = subprocess.run([program, "--help"], env=env, cwd=self.work, stdin=subprocess.DEVNULL, timeout=LIMIT,
+                   TMPDIR=self.base, COLORTERM="truecolor", TERM="tmux-256color", NO_PROXY="127.0.0.1")
+        helped = subprocess.run([program, "--help"], env=env, cwd=self.work, stdin=subprocess.DEVNULL, timeout=LIMIT,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         words = ["env", "-i"] + ["%s=%s" % one for one in env.items()]
-        self.command = words + [program] + self.agent.arguments(told.stdout.decode(errors="replace"))
+        self.command = words + [program] + self.agent.arguments(helped.stdout.decode(errors="replace"))
 
     def run(self, *words):
         ran = subprocess.run(words, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT)
@@ -212,7 +211,7 @@ class Drive:
         self.release()
         self.rest()
         if self.model.open:
-            # It asks nobody about this.
+            # The agent needs no permission for this.
             self.seen("asked")
             self.mark("working")
             self.release()

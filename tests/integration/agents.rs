@@ -485,7 +485,7 @@ fn a_changed_file_is_in_effect_at_once_and_a_wrong_one_keeps_the_rules() {
     };
     replace(rules(busy));
     assert_eq!(what(&next(&mut watch)), ("mine", "working"));
-    // A file that is wrong keeps what was read before, and is told.
+    // An invalid file is reported, and the rules that were read before stay.
     replace(rules("[[agent.rule]]\nname = 'busy'\nstate = 'idle'\ntitle = '('\n"));
     let error = || world.json(&["agents"])["rules_error"].clone();
     eventually("the error", || error().as_str().is_some_and(|error| error.contains("rule `busy`: `title`: ")));
@@ -519,7 +519,7 @@ fn a_changed_file_is_in_effect_at_once_and_a_wrong_one_keeps_the_rules() {
         std::os::unix::fs::symlink(&real, folder).unwrap();
         assert_eq!(what(&until(&mut watch, state)), ("mine", state));
     }
-    // Without the file, an agent that runs keeps its rules; later ones are none.
+    // Without the file, a running agent keeps its rules.
     let reads = || fs::read_to_string(world.path("m.sock.log")).unwrap().matches("read the agent rules").count();
     let before = reads();
     fs::remove_file(&own).unwrap();
@@ -531,8 +531,8 @@ fn a_changed_file_is_in_effect_at_once_and_a_wrong_one_keeps_the_rules() {
     assert_eq!(what(&next(&mut watch)), ("mine", "ended"));
 }
 
-/// The version that the agent's screen showed first chooses rules, and `doctor` names one that is newer
-/// than all by which the rules were tested.
+/// The first version on the agent's screen selects rules. `doctor` reports a version that is newer than
+/// the rules were tested with.
 #[test]
 fn a_version_chooses_rules_and_one_that_is_too_new_is_told() {
     let (mut world, pane) = stage(&["claude"]);

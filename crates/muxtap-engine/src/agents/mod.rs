@@ -43,8 +43,8 @@ impl Engine {
         self.shared.agent_rules()
     }
 
-    /// Replaces the rules that recognize agents. Agents that run are judged anew at once; one that the
-    /// new rules do not know keeps its own until its process ends. Panes that opened under rules without
+    /// Replaces the rules that recognize agents. Running agents are judged again. An agent that the
+    /// new rules do not include keeps its own rules until its process ends. Panes that opened under rules without
     /// any agent stay unexamined.
     pub fn set_agent_rules(&self, rules: Rules) {
         self.shared.agent_rules.send_replace(Arc::new(rules));

@@ -77,7 +77,7 @@ pub(super) struct Rule {
     pub(super) name: String,
     pub(super) state: AgentState,
     pub(super) priority: i32,
-    /// The versions of the agent for which it is made; `None`: all, and one that is unknown.
+    /// The versions of the agent to which it applies; `None`: all versions, also an unknown one.
     pub(super) versions: Option<VersionRange>,
     /// How many rows are examined, counted up from the last row with text.
     pub(super) rows: u16,

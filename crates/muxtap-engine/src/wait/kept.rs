@@ -1,8 +1,8 @@
 //! Results of waits that their callers have left, in files: they outlive the daemon.
 //!
-//! A wait comes here when its caller is told that it continues. Its file says first that it has begun,
-//! then how it ended. A file without an end, of a wait that is not open, is of a daemon that was killed:
-//! then nobody knows the outcome, and the answer says so.
+//! A wait gets a file when the response to its caller is `pending`. The file first says that the wait has
+//! begun, then how it ended. If the file has no end and the wait is not open, the daemon was killed: the
+//! outcome is unknown, and the response says so.
 
 use std::{
     collections::BTreeSet,
@@ -68,7 +68,11 @@ impl KeptWaits {
 
     /// Stores how a wait ended, if it was noted.
     pub(super) async fn end(&self, id: &str, answer: impl FnOnce() -> WaitAnswer) {
-        let Some(path) = self.path(id).filter(|_| self.contains(id)) else { return };
+        // Most waits have a caller that stays: they cost one look into the set.
+        if !self.contains(id) {
+            return;
+        }
+        let Some(path) = self.path(id) else { return };
         let kept = Kept::Ended(Box::new(answer()));
         self.write(id, move || store_file(&path, &kept, Existing::Replace)).await;
     }

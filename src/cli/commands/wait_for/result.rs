@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_secs(300);
 ///
 /// Waits for the end of a wait that `wait-for --background` has begun, and prints what `wait-for`
 /// would have printed, with its exit status. A result is kept for 24 hours, also over a restart of
-/// the daemon. If the daemon was killed before the wait ended, nobody knows the outcome, and the
+/// the daemon. If the daemon was killed before the wait ended, the outcome is unknown, and the
 /// error says so.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
