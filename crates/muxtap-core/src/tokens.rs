@@ -8,7 +8,7 @@
 use crate::{
     screen::{NO_NUMBERS, Screen, Terminal, read_params},
     stream::{
-        decoder::{TextDecoder, execute, string_len, text_len},
+        decoder::{TextDecoder, execute, osc_mark, string_len, text_len, whole_osc},
         text::{Control, TextSink},
     },
 };
@@ -27,6 +27,14 @@ pub(crate) fn feed(
             && let Some(terminal) = screen.terminal_at_rest()
         {
             at += shared(offset + at as u64, bytes.get(at..).unwrap_or_default(), sink, terminal);
+            if let Some((payload, length)) = whole_osc(bytes.get(at..).unwrap_or_default()) {
+                let start = offset + at as u64;
+                sink.line(screen.cursor_line());
+                sink.mark(start, start + length as u64, osc_mark(payload));
+                screen.take_osc(payload);
+                at += length;
+                continue;
+            }
         }
         let rest = bytes.get(at..).unwrap_or_default();
         // Any piece would be correct. These pieces are few, and short where both are soon at rest

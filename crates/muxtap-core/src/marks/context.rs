@@ -41,7 +41,7 @@ pub struct ContextEnd {
 }
 
 /// Parses an OSC 3008 without `3008;`. `is_cut`: the end is missing.
-pub(super) fn parse(payload: &[u8], is_cut: bool) -> Option<Sign> {
+pub(super) fn parse(payload: &[u8], is_cut: bool) -> Option<Sign<'_>> {
     let (first, rest) = split(payload, b';');
     let fields = || {
         let mut rest = rest;
@@ -71,15 +71,15 @@ pub(super) fn parse(payload: &[u8], is_cut: bool) -> Option<Sign> {
             _ => ContextKind::Other,
         };
         let directory = path.and_then(|path| Directory::of(&path, host));
-        return Some(Sign::ContextStart(ContextStart { id: name(id, NAME_BYTES)?, kind, line, directory }));
+        return Some(Sign::ContextStart(ContextStart { id: name(id, NAME_BYTES)?.to_owned(), kind, line, directory }));
     }
-    let id = name(first.strip_prefix(b"end=")?, NAME_BYTES)?;
+    let id = name(first.strip_prefix(b"end=")?, NAME_BYTES)?.to_owned();
     let (mut status, mut signal) = (None, None);
     for (key, value) in fields() {
         match (key, value) {
             (b"exit", b"success") => status = status.or(Some(0)),
             (b"status", status_text) => status = number(status_text).or(status),
-            (b"signal", signal_text) => signal = name(signal_text, NAME_BYTES),
+            (b"signal", signal_text) => signal = name(signal_text, NAME_BYTES).map(str::to_owned),
             _ => {}
         }
     }

@@ -2,10 +2,14 @@
 //!
 //! Every function accepts any bytes. An escape that is malformed or cut off stays as it is.
 
+use std::borrow::Cow;
+
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
+
+use crate::tokens::printable_len;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -15,6 +19,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Returns a text for display: at most `limit` bytes of it, without characters that control a
 /// terminal or reorder a line. `lines`: line ends and tabs stay, else each becomes a space.
 pub(super) fn clean(text: &[u8], limit: usize, lines: bool) -> String {
+    if text.len() <= limit && printable_len(text) == text.len() {
+        return String::from_utf8_lossy(text).into_owned();
+    }
     let mut clean = String::new();
     for character in String::from_utf8_lossy(text).chars() {
         let character = match character {
@@ -38,9 +45,9 @@ pub(super) fn is_hidden(character: char) -> bool {
 }
 
 /// Returns a name (an id, a nonce, a signal) if it is short printable ASCII.
-pub(super) fn name(text: &[u8], limit: usize) -> Option<String> {
+pub(super) fn name(text: &[u8], limit: usize) -> Option<&str> {
     let fits = !text.is_empty() && text.len() <= limit && text.iter().all(u8::is_ascii_graphic);
-    fits.then(|| String::from_utf8_lossy(text).into_owned())
+    std::str::from_utf8(text).ok().filter(|_| fits)
 }
 
 /// Parses a decimal number.
@@ -67,8 +74,8 @@ fn hex(bytes: &[u8]) -> Option<u8> {
 }
 
 /// Decodes `%41` to `A`.
-pub(super) fn percent(text: &[u8]) -> Vec<u8> {
-    percent_encoding::percent_decode(text).collect()
+pub(super) fn percent(text: &[u8]) -> Cow<'_, [u8]> {
+    percent_encoding::percent_decode(text).into()
 }
 
 /// Decodes `\x41` to `A` and `\\` to a backslash. systemd's own script writes `\x5x` for a
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn malformed_escapes_stay() {
-        assert_eq!(percent(b"a%20b%zz%4"), b"a b%zz%4");
+        assert_eq!(*percent(b"a%20b%zz%4"), *b"a b%zz%4");
         assert_eq!(backslashes(br"a\x3bb\x5xc\x5cd\\e\xzz\x4"), br"a;b\c\d\e\xzz\x4");
     }
 

@@ -341,11 +341,11 @@ impl CommandLog {
         self.levels.get(index)?.running.as_ref()
     }
 
-    fn shell(&mut self, at: At, mark: ShellMark) {
-        let is_trusted = mark.nonce.is_some_and(|nonce| self.nonces.contains(&nonce));
+    fn shell(&mut self, at: At, mark: ShellMark<'_>) {
+        let is_trusted = mark.nonce.is_some_and(|nonce| self.nonces.iter().any(|known| known == nonce));
         self.seen = self.seen.max(if is_trusted { Seen::Trusted } else { Seen::Claimed });
         let at = At { is_trusted, source: Sources::of(mark.family, is_trusted), ..at };
-        let aid = mark.aid.as_deref();
+        let aid = mark.aid;
         match mark.step {
             Step::PromptPart => {}
             Step::Prompt => {
@@ -365,7 +365,7 @@ impl CommandLog {
                 if let Some(level) = self.levels.get_mut(index) {
                     // A second mark of the same prompt, without a name, is of the same shell.
                     let known = if level.waits() { level.shell.take() } else { None };
-                    (level.input, level.shell) = (Some(at.end), mark.shell.or(known));
+                    (level.input, level.shell) = (Some(at.end), mark.shell.map(str::to_owned).or(known));
                 }
                 self.name_top(aid);
             }

@@ -39,9 +39,9 @@ const NAME_BYTES: usize = 128;
 
 /// The meaning of one mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub enum Sign<'a> {
     /// OSC 133 or 633: a step of a shell.
-    Shell(ShellMark),
+    Shell(ShellMark<'a>),
     /// OSC 3008 `start=`: a context begins, or its shell is at the prompt again.
     ContextStart(ContextStart),
     /// OSC 3008 `end=`: a context ended.
@@ -54,7 +54,7 @@ pub enum Sign {
     Notification(NotificationPart),
 }
 
-impl Sign {
+impl Sign<'_> {
     /// Returns the name of the sign's kind, for counting.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Sign {
     }
 
     /// All names that [`Sign::kind`] returns.
-    pub const KINDS: [&str; 6] = ["osc-133", "osc-633", "osc-3008", "directory", "progress", "notification"];
+    pub const KINDS: [&'static str; 6] = ["osc-133", "osc-633", "osc-3008", "directory", "progress", "notification"];
 }
 
 /// A command line.
@@ -123,7 +123,8 @@ impl Directory {
             return None;
         }
         let path = String::from_utf8_lossy(path).into_owned();
-        (!path.contains(decode::is_hidden)).then(|| Self { path, host: decode::name(host, NAME_BYTES) })
+        (!path.contains(decode::is_hidden))
+            .then(|| Self { path, host: decode::name(host, NAME_BYTES).map(str::to_owned) })
     }
 
     /// Parses `file://HOST/PATH`, percent-encoded (OSC 7).
@@ -180,7 +181,7 @@ impl Progress {
 ///
 /// The beginning of a long OSC ([`Mark::Long`]) still has the meaning of a shell's step or of a
 /// context, without the option at which it breaks off.
-pub fn parse(mark: Mark<'_>) -> Option<Sign> {
+pub fn parse(mark: Mark<'_>) -> Option<Sign<'_>> {
     match mark {
         Mark::Bell | Mark::Title(_) => None,
         Mark::Prompt(payload) => shell::parse_133(payload, false).map(Sign::Shell),
@@ -200,7 +201,7 @@ pub fn parse(mark: Mark<'_>) -> Option<Sign> {
     }
 }
 
-fn parse_osc(number: &[u8], rest: &[u8]) -> Option<Sign> {
+fn parse_osc<'a>(number: &[u8], rest: &'a [u8]) -> Option<Sign<'a>> {
     match number {
         b"7" => Directory::from_url(rest).map(Sign::Directory),
         b"9" => parse_9(rest),
@@ -214,7 +215,7 @@ fn parse_osc(number: &[u8], rest: &[u8]) -> Option<Sign> {
 }
 
 /// Parses an OSC 9: a command of `ConEmu` (a number and `;`), or a notification of iTerm2's.
-fn parse_9(rest: &[u8]) -> Option<Sign> {
+fn parse_9(rest: &[u8]) -> Option<Sign<'static>> {
     let (first, arguments) = decode::split(rest, b';');
     match (first, arguments) {
         (b"4", Some(progress)) => Progress::parse(progress).map(Sign::Progress),

@@ -66,7 +66,7 @@ impl NotificationPart {
         let (mut is_body, mut is_encoded) = (false, false);
         for option in options.split(|byte| *byte == b':') {
             match split(option, b'=') {
-                (b"i", Some(id)) => part.id = name(id, NAME_BYTES),
+                (b"i", Some(id)) => part.id = name(id, NAME_BYTES).map(str::to_owned),
                 (b"d", Some(done)) => part.more = done == b"0",
                 (b"e", Some(encoded)) => is_encoded = encoded == b"1",
                 (b"p", Some(b"title")) => is_body = false,

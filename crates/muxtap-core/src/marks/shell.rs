@@ -8,17 +8,17 @@ use super::{
 
 /// A step of a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShellMark {
+pub struct ShellMark<'a> {
     /// The family of sequences.
     pub family: Family,
     /// The step.
     pub step: Step,
     /// The id of the shell (`aid=`), if it named one.
-    pub aid: Option<String>,
+    pub aid: Option<&'a str>,
     /// The nonce (`muxtap=`) that muxtap's own integration prints.
-    pub nonce: Option<String>,
+    pub nonce: Option<&'a str>,
     /// The kind of shell (`shell=`), which muxtap's own integration prints with `B`.
-    pub shell: Option<String>,
+    pub shell: Option<&'a str>,
 }
 
 /// A family of sequences for a shell's steps.
@@ -65,7 +65,7 @@ pub enum Step {
 }
 
 /// Parses an OSC 133 without `133;`. `is_cut`: the end is missing.
-pub(super) fn parse_133(payload: &[u8], is_cut: bool) -> Option<ShellMark> {
+pub(super) fn parse_133(payload: &[u8], is_cut: bool) -> Option<ShellMark<'_>> {
     let (letter, rest) = split(payload, b';');
     let mut mark = ShellMark { family: Family::Osc133, step: Step::Prompt, aid: None, nonce: None, shell: None };
     let mut rest = rest.unwrap_or_default();
@@ -114,7 +114,7 @@ pub(super) fn parse_133(payload: &[u8], is_cut: bool) -> Option<ShellMark> {
 }
 
 /// Parses an OSC 633 without `633;`. `is_cut`: the end is missing.
-pub(super) fn parse_633(payload: &[u8], is_cut: bool) -> Option<Sign> {
+pub(super) fn parse_633(payload: &[u8], is_cut: bool) -> Option<Sign<'_>> {
     let (letter, rest) = split(payload, b';');
     let step = match letter {
         b"A" => Step::Prompt,

@@ -202,6 +202,11 @@ impl Screen {
         (!self.seeded && self.at_rest()).then_some(&mut self.terminal)
     }
 
+    /// Executes an OSC that arrived complete, while the terminal is at rest.
+    pub(crate) fn take_osc(&mut self, text: &[u8]) {
+        self.parser.whole_osc(text, &mut self.terminal);
+    }
+
     /// Processes the first output after a seed. If it begins in the middle of a character, tmux has
     /// read the start of that character and does not report it.
     #[cold]

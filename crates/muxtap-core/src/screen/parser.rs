@@ -8,6 +8,7 @@ use super::{
     terminal::Terminal,
     utf8,
 };
+use crate::stream::decoder::string_len;
 
 /// The maximum number of bytes of an OSC, APC, DCS or name; a longer one has no effect.
 const STRING_LIMIT: usize = 1 << 20;
@@ -112,10 +113,24 @@ impl Parser {
                     rest = rest.get(run..).unwrap_or_default();
                     continue;
                 }
+            } else if matches!(self.state, State::Osc | State::Apc) {
+                let (run, after) = rest.split_at_checked(string_len(rest)).unwrap_or((rest, &[]));
+                if !run.is_empty() {
+                    self.collect(run);
+                    rest = after;
+                    continue;
+                }
             }
             self.byte(byte, terminal);
             rest = rest.get(1..).unwrap_or_default();
         }
+    }
+
+    /// Executes an OSC that arrived complete, while nothing is open.
+    pub(super) fn whole_osc(&mut self, text: &[u8], terminal: &mut Terminal) {
+        self.strings += 1;
+        (terminal.run, terminal.last) = (None, None);
+        terminal.osc(text);
     }
 
     fn enter(&mut self, state: State, terminal: &mut Terminal) {
@@ -151,10 +166,11 @@ impl Parser {
         }
     }
 
-    fn input(&mut self, byte: u8) {
-        self.string_length = self.string_length.saturating_add(1);
+    /// Collects the next bytes of an OSC or APC. A string that reaches the limit has no effect.
+    fn collect(&mut self, bytes: &[u8]) {
+        self.string_length = self.string_length.saturating_add(bytes.len());
         if self.string_length < STRING_LIMIT {
-            self.string.push(byte);
+            self.string.extend_from_slice(bytes);
         }
     }
 
@@ -242,7 +258,7 @@ impl Parser {
             (S::CsiIgnore, 0x40..0x7f) | (S::Osc, 0x07) => self.enter(S::Ground, terminal),
             (S::DcsEscape, _) => self.state = S::DcsString,
 
-            (S::Osc | S::Apc, 0x20..) => self.input(byte),
+            // Of an OSC and an APC, `feed` collects the bytes from 0x20 on.
             _ => {}
         }
     }

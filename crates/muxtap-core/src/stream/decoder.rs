@@ -11,6 +11,9 @@ use super::text::{Control, Mark, TextSink};
 /// [`Mark::Long`]; a longer title is skipped.
 pub const PAYLOAD_LIMIT: usize = 6 * 1024;
 
+/// The room for a payload that a decoder keeps for the next one, in bytes.
+const KEPT_CAPACITY: usize = 256;
+
 /// The replacement for invalid bytes.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 /// The first byte of a C1 control (U+0080 to U+009F) in UTF-8; the second is below 0xA0.
@@ -447,27 +450,47 @@ impl TextDecoder {
     /// Reports a complete payload.
     fn report(&mut self, end: u64, sink: &mut (impl TextSink + ?Sized)) {
         let payload = std::mem::take(&mut self.payload);
-        if self.state.known == Known::Nothing {
-            return;
-        }
-        let start = self.state.start;
-        let rest = |number: &[u8]| payload.strip_prefix(number).and_then(|rest| rest.strip_prefix(b";"));
-        let mark = if self.state.known == Known::Beginning {
-            if self.state.title || rest(b"0").is_some() || rest(b"2").is_some() {
-                return;
-            }
-            Mark::Long(&payload)
-        } else if self.state.title {
-            Mark::Title(&payload)
-        } else if let Some(title) = rest(b"0").or_else(|| rest(b"2")) {
-            Mark::Title(title)
-        } else if let Some(prompt) = rest(b"133") {
-            Mark::Prompt(prompt)
-        } else {
-            Mark::Osc(&payload)
+        let mark = match (self.state.known, self.state.title) {
+            (Known::Whole, true) => Some(Mark::Title(&payload)),
+            (Known::Whole, false) => Some(osc_mark(&payload)),
+            (Known::Beginning, false) if !matches!(osc_mark(&payload), Mark::Title(_)) => Some(Mark::Long(&payload)),
+            (Known::Beginning | Known::Nothing, _) => None,
         };
-        sink.mark(start, end, mark);
+        if let Some(mark) = mark {
+            sink.mark(self.state.start, end, mark);
+        }
+        // Most payloads are short, and the next one needs as much room.
+        if payload.capacity() <= KEPT_CAPACITY {
+            self.payload = payload;
+            self.payload.clear();
+        }
     }
+}
+
+/// Returns the mark of an OSC with this payload.
+pub(crate) fn osc_mark(payload: &[u8]) -> Mark<'_> {
+    let rest = |number: &[u8]| payload.strip_prefix(number).and_then(|rest| rest.strip_prefix(b";"));
+    if let Some(title) = rest(b"0").or_else(|| rest(b"2")) {
+        Mark::Title(title)
+    } else if let Some(prompt) = rest(b"133") {
+        Mark::Prompt(prompt)
+    } else {
+        Mark::Osc(payload)
+    }
+}
+
+/// Returns the payload and the length of the OSC at the start, if it is complete and short enough to
+/// be reported as a whole.
+pub(crate) fn whole_osc(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let rest = bytes.strip_prefix(b"\x1b]")?;
+    let (payload, end) =
+        rest.split_at_checked(string_len(rest)).filter(|(payload, _)| payload.len() <= PAYLOAD_LIMIT)?;
+    let end = match end {
+        [0x07, ..] => 1,
+        [0x1b, b'\\', ..] => 2,
+        _ => return None,
+    };
+    Some((payload, 2 + payload.len() + end))
 }
 
 /// Parses a complete sequence at once, of the kinds that set colors: a CSI with numbers only, or
