@@ -64,9 +64,14 @@ impl Container {
         format!("{}:{}", self.docker.parent().unwrap().display(), std::env::var("PATH").unwrap())
     }
 
+    /// Returns the command that runs programs in a container, without its name.
+    pub fn program(&self) -> String {
+        format!("{} exec -i", self.docker.display())
+    }
+
     /// Returns the command that runs programs in the container.
     pub fn via(&self) -> String {
-        format!("{} exec -i {}", self.docker.display(), self.name)
+        format!("{} {}", self.program(), self.name)
     }
 
     /// Stops the container and everything that runs in it.

@@ -2,6 +2,7 @@
 
 use crate::{
     common::{World, eventually, is_installed},
+    container::Container,
     places::Sshd,
 };
 
@@ -41,7 +42,11 @@ fn check(world: &World, pane: &str, shell: &str) {
         assert_eq!(answer.stderr, "", "{shell}: {command}");
         (answer.text(), answer.status)
     };
+    let status = if shell.starts_with("fish") { "echo on $status; false" } else { "echo on $?; false" };
     assert_eq!(run("echo hi; sh -c 'exit 3'"), ("hi\n".into(), 3), "{shell}");
+    // The status is the shell's, before the command and after it.
+    assert_eq!(run(status), ("on 3\n".into(), 1), "{shell}");
+    assert_eq!(run(status), ("on 1\n".into(), 1), "{shell}");
     assert_eq!(run("echo äöü 'and $more'"), ("äöü and $more\n".into(), 0), "{shell}");
     let refused = |what: &str, why: &str| {
         let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "2", "--", "touch ran"]);
@@ -97,6 +102,20 @@ fn a_shell_behind_another_terminal_that_marks_its_prompts() {
         let outside = world.muxtap(&["run", "-t", &pane, "--", "echo outside"]);
         assert_eq!(outside.text(), "outside\n", "{shell}: {outside:?}");
     }
+}
+
+#[test]
+fn a_shell_in_a_container_that_marks_its_prompts() {
+    let world = World::new();
+    let container = Container::start(world.dir(), None);
+    if !container.is_real() {
+        return;
+    }
+    // The container has no muxtap: its image has the lines.
+    let lines = world.ok(&["shell-integration", "sh"]);
+    std::fs::write(world.path("root/integration"), format!("PS1='box $ '\n{lines}")).unwrap();
+    let pane = behind(&world, &format!("{} -t -e TERM -e ENV=/integration {} sh", container.program(), container.name));
+    check(&world, &pane, "busybox");
 }
 
 /// The terminal shows text that is typed while a command runs above the prompt, and gives it to the shell with the next

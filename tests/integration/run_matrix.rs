@@ -530,7 +530,10 @@ impl Matrix {
             (Some(Outcome::Ran { output, status, .. }), _) => {
                 let is_among = matches!(expected, Among | Either);
                 let fits = |on: &str| if is_among { output.contains(on) } else { output == on };
-                check((fits("on 1\n") || fits("on 0\n")) && *status == Some(0), "then wrong");
+                // With `set -e`, the script returns 0. A line that is drawn otherwise than it was typed (in the C
+                // locale, after output without a line end) is interrupted, and typed again.
+                let is_kept = fits("on 1\n") || name != "plain" && (fits("on 0\n") || fits("on 130\n"));
+                check(is_kept && *status == Some(0), "then wrong");
                 let is_left = !is_among && !is_nested && shown.contains("muxtap");
                 check(!is_left, "the typed line is left");
             }

@@ -92,6 +92,18 @@ impl TypedLine {
     }
 }
 
+/// The parts of a line that holds the command with which it keeps `$?`.
+struct StatusKept {
+    /// Stores the status in `_muxtap_s`.
+    store: &'static str,
+    /// Runs the command with that status before it.
+    run: &'static str,
+    /// Forgets the variables, and has that status.
+    end: &'static str,
+    /// The end of `end`.
+    ending: &'static str,
+}
+
 /// Words of zsh's continuation prompt (`%_`, zshmisc(1)).
 const ZSH_CONTINUES: [&str; 30] = [
     "for",
@@ -173,20 +185,17 @@ impl Shell {
         };
         let (head, tail) = nonce.split_at_checked(nonce.len() / 2).unwrap_or((nonce, ""));
         let split = format!("{head}''{tail}");
-        let (value, length, status, end) = match self {
-            Self::Posix | Self::Bash | Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "$?", r"\unset _muxtap"),
-            Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "$status", "set -e _muxtap"),
+        let (value, length) = match self {
+            Self::Posix | Self::Bash | Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}"),
+            Self::Fish => ("$_muxtap", "(string length -- $_muxtap)"),
         };
-        let run = match self {
-            Self::Fish => "eval $_muxtap".to_owned(),
-            _ => format!("{builtin} eval \"$_muxtap\""),
-        };
+        let StatusKept { store, run, end, ending } = self.status_kept();
         let shown = shown_word(command, value);
         let column = prompt.above.1 + 1;
         let line = |rows: usize| {
             format!(
-                " {kept};{forget}{builtin} printf '\\33[{rows:04}A\\33[{column:04}G\\33[J{}' {shown} \
-                 {length};{run};{builtin} printf '\\33]{RUN_OSC};{split};e;%s\\7' {status};{end}",
+                " {store};{kept};{forget}{builtin} printf '\\33[{rows:04}A\\33[{column:04}G\\33[J{}' {shown} \
+                 {length};{run};{store};{builtin} printf '\\33]{RUN_OSC};{split};e;%s\\7' $_muxtap_s;{end}",
                 begin_marks(&split).replacen(";s\\7", ";s;%s\\7", 1)
             )
         };
@@ -203,7 +212,13 @@ impl Shell {
                 ),
             ));
         }
-        Ok(TypedLine { keys: shown.clone(), shown, ending: end.to_owned(), token: head.to_owned(), reads_file: false })
+        Ok(TypedLine {
+            keys: shown.clone(),
+            shown,
+            ending: ending.to_owned(),
+            token: head.to_owned(),
+            reads_file: false,
+        })
     }
 
     /// Returns whether a prompt is this shell's continuation prompt.
@@ -225,6 +240,32 @@ impl Shell {
             Self::Zsh => words.split_whitespace().all(|word| ZSH_CONTINUES.contains(&word)),
             // Fish's line editor holds the whole command.
             Self::Fish => false,
+        }
+    }
+
+    /// Returns how a line that holds the command keeps the status, before the command and after it.
+    fn status_kept(self) -> StatusKept {
+        match self {
+            // `if` makes no trap and no `set -e` act on the status from before.
+            Self::Posix => StatusKept {
+                store: "_muxtap_s=$?",
+                run: r#"if (\exit $_muxtap_s);then \command eval "$_muxtap";else \command eval "$_muxtap";fi"#,
+                end: r#"case $- in *e*)\unset _muxtap _muxtap_s;;*)\command eval "\unset _muxtap _muxtap_s;(\exit $_muxtap_s)";;esac"#,
+                ending: r#"(\exit $_muxtap_s)";;esac"#,
+            },
+            Self::Bash | Self::Zsh => StatusKept {
+                store: "_muxtap_s=$?",
+                run: r#"if (\builtin exit $_muxtap_s);then \builtin eval "$_muxtap";else \builtin eval "$_muxtap";fi"#,
+                end: r#"case $- in *e*)\unset _muxtap _muxtap_s;;*)\builtin eval "\unset _muxtap _muxtap_s;(\builtin exit $_muxtap_s)";;esac"#,
+                ending: r#"(\builtin exit $_muxtap_s)";;esac"#,
+            },
+            Self::Fish => StatusKept {
+                store: "set -g _muxtap_s $status",
+                run: "function _muxtap_r;set -l s $_muxtap_s;if set -q argv[1];functions -e _muxtap_r;set -eg _muxtap \
+                      _muxtap_s;end;return $s;end;_muxtap_r;eval $_muxtap",
+                end: "_muxtap_r x",
+                ending: "_muxtap_r x",
+            },
         }
     }
 
