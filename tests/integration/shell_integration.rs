@@ -747,6 +747,31 @@ fn the_history_of_bash_is_what_was_typed() {
     }
 }
 
+/// A string that is assigned to `PROMPT_COMMAND` replaces the first entry, as without the integration; one that
+/// contains the old value does not.
+#[test]
+fn a_prompt_command_that_is_assigned_later_replaces_the_first() {
+    for (lines, then, counts) in [
+        // It still runs at the prompt after the assignment.
+        (&["PROMPT_COMMAND='a+=x'"][..], "PROMPT_COMMAND='b+=x'", [3, 3, 0]),
+        (&["PROMPT_COMMAND=('a+=x' 'c+=x')"], "PROMPT_COMMAND='b+=x'", [3, 3, 5]),
+        (&["PROMPT_COMMAND='a+=x'"], "PROMPT_COMMAND=\"b+=x; $PROMPT_COMMAND\"", [5, 3, 0]),
+        (&[], "PROMPT_COMMAND='b+=x'", [0, 3, 0]),
+    ] {
+        let lines: Vec<_> = lines.iter().copied().chain(["a= b= c="]).collect();
+        let Some((world, pane)) = integrated("bash --norc", "bash", &lines, lines.len()) else { return };
+        let commands = || world.json(&["commands", "-t", &pane])["commands"].as_array().unwrap().len();
+        for line in ["a= b= c=", "true", then, "true", "true"] {
+            typed(&world, &pane, line);
+        }
+        typed(&world, &pane, "clear; echo ${#a} ${#b} ${#c}");
+        let screen = shown(&world, &pane);
+        let [a, b, c] = counts;
+        assert!(screen.contains(&format!("{a} {b} {c}")), "{lines:?}, {then}: {screen}");
+        assert_eq!(commands(), 6, "{lines:?}, {then}");
+    }
+}
+
 /// Konsole, Windows Terminal and foot document the first three.
 #[test]
 fn a_command_of_bash_is_one_whatever_is_in_ps0() {

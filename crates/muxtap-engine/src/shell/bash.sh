@@ -226,6 +226,12 @@ __muxtap_place() {
     if [[ -n $__muxtap_s && $__muxtap_s == "$__muxtap_placed" && $# == 0 ]]; then
         \builtin return 0
     fi
+    # A string that was assigned since is the first entry, in place of muxtap's: it replaces the first of a person's own.
+    if ((${#__muxtap_old[*]} > 2)) && [[ $__muxtap_placed == "$__muxtap_entry_first"* &&
+        ${__muxtap_old[*]} != *"$__muxtap_entry_first"* &&
+        ${__muxtap_old[${#__muxtap_old[*]} - 1]} == "$__muxtap_entry_last" ]]; then
+        __muxtap_old=("${__muxtap_old[0]}" "${__muxtap_old[@]:2}")
+    fi
     for __muxtap_e in "${__muxtap_old[@]}"; do
         for __muxtap_p in "$__muxtap_entry_first" "$__muxtap_entry_last"; do
             for __muxtap_s in ' ; ' '; ' ';' "$__muxtap_n"; do
