@@ -456,6 +456,48 @@ fn rules_of_ones_own_add_to_those_that_are_there() {
     assert_eq!(what(&next(&mut watch)), ("mine", "question"));
 }
 
+/// Progress (OSC 9;4) and notifications (OSC 9, 99, 777) are inputs of rules, and rules can be for one project.
+#[test]
+fn progress_notifications_and_the_project_choose_rules() {
+    let (mut world, pane) = stage(&["mine"]);
+    let (file, project) = (world.path("own.toml"), world.path("project"));
+    fs::create_dir_all(project.join("deep")).unwrap();
+    let projects =
+        if cfg!(target_os = "linux") { format!("projects = ['{}']\n", project.display()) } else { String::new() };
+    fs::write(
+        &file,
+        format!(
+            "[[agent]]\nid = 'mine'\nprograms = ['mine']\n\
+             [[agent.rule]]\nname = 'busy'\nstate = 'working'\nprogress = 'running'\n\
+             [[agent.rule]]\nname = 'failed'\nstate = 'errored'\nprogress = 'failed'\n{projects}\
+             [[agent.rule]]\nname = 'asks'\nstate = 'question'\npriority = 150\nnotification = '(?m)^Approve'\n\
+             [[agent.rule]]\nname = 'elsewhere'\nstate = 'errored'\npriority = 900\nprogress = 'failed'\n\
+             projects = ['/elsewhere', '~/deep']\n"
+        ),
+    )
+    .unwrap();
+    world.set("MUXTAP_AGENTS_FILE", file.display().to_string());
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    // What another program reported before does not count.
+    type_line(&world, &pane, &format!("printf '\\033]9;4;1;50\\007'; cd {}", project.join("deep").display()));
+    type_line(&world, &pane, "mine");
+    assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
+    for (shown, state, rule) in [
+        ("\x1b]9;4;1;10\x07", "working", "busy"),
+        ("\x1b]9;4;2;10\x07", "errored", "failed"),
+        ("\x1b]777;notify;mine;Approve?\x07", "question", "asks"),
+        // The agent continues working, so the notification is outdated.
+        ("\x1b]9;4;3\x07\x1b]9;4;1;90\x07", "working", "busy"),
+        ("\x1b]9;4;0\x07", "idle", "none"),
+        ("\x1b]9;Approve the plan\x07", "question", "asks"),
+    ] {
+        show_text(&world, &pane, shown);
+        let agent = until(&mut watch, state);
+        assert_eq!((what(&agent), agent["evidence"]["rule"].as_str()), (("mine", state), Some(rule)), "{shown:?}");
+    }
+}
+
 /// The file is read when it comes into being, is replaced, written in place, or removed, without a new
 /// daemon; one that is wrong changes nothing.
 #[test]

@@ -1,5 +1,7 @@
 //! The processes on a pane's terminal, read from the kernel (local servers on Linux).
 
+use std::path::PathBuf;
+
 use super::probe::Proc;
 
 /// A process on a terminal.
@@ -90,6 +92,11 @@ impl Proc {
     /// Returns whether process `pid` is there, and neither stopped nor at its end.
     pub fn runs(&self, pid: u32) -> bool {
         self.stat(pid).is_some_and(|stat| !matches!(stat.state, 'T' | 't' | 'Z' | 'X' | 'x'))
+    }
+
+    /// Returns the current directory of process `pid`.
+    pub fn directory(&self, pid: u32) -> Option<PathBuf> {
+        std::fs::read_link(self.root().join(pid.to_string()).join("cwd")).ok()
     }
 
     /// Returns whether process `pid` finds the same files under the same names as this process, and
@@ -199,6 +206,11 @@ impl Proc {
     /// Returns false: this system does not report it.
     pub fn runs(&self, _: u32) -> bool {
         false
+    }
+
+    /// Returns `None`: this system does not report it.
+    pub fn directory(&self, _: u32) -> Option<PathBuf> {
+        None
     }
 
     /// Returns false: this system does not report it.

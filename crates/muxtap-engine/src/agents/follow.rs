@@ -5,6 +5,7 @@
 //! quiet after a change. `docs/agents.md` describes what is examined when, and the cost.
 
 use std::{
+    path::Path,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -21,6 +22,7 @@ use super::{
     judge::{Judgement, PaneContent, judge},
     registry::update_location,
     rules::{Agent, Rules},
+    signals::Announced,
     version::AgentVersion,
 };
 
@@ -99,17 +101,22 @@ struct RunningAgent {
     /// The offset of the last bell that does not count: it rang before the agent began or last
     /// worked.
     bell: Option<u64>,
+    /// The directory in which it ran when it was found.
+    directory: Option<Arc<str>>,
+    /// The number of the last announcement before the agent began, and of the last one before it last worked.
+    announced: (u64, u64),
     /// The time of the last query to tmux for the screen.
     queried_at: Option<Instant>,
     /// Held because titles set by commands count, too.
     _use: PaneUse,
 }
 
-/// A judgement's inputs: the title, the bell, and the rows with text.
+/// A judgement's inputs: the title, the bell, what was announced, and the rows with text.
 #[derive(PartialEq)]
 struct Observed {
     title: String,
     bell: Option<u64>,
+    announced: Announced,
     rows: std::ops::Range<u16>,
 }
 
@@ -238,7 +245,17 @@ impl Follower {
 
     /// Determines which agent runs in the pane now.
     async fn identify(&mut self, host: &Arc<Host>) {
+        let Some(pid) = self.find(host).await else { return };
         let Some(shared) = host.shared() else { return };
+        let directory = shared.probe.run(Subject::Process(pid), move |proc| proc.directory(pid)).await.flatten();
+        if let Some(running) = &mut self.running {
+            running.directory = directory.as_deref().and_then(Path::to_str).map(Arc::from);
+        }
+    }
+
+    /// Searches the processes for an agent. Returns the process of one that was not known.
+    async fn find(&mut self, host: &Arc<Host>) -> Option<u32> {
+        let shared = host.shared()?;
         let about = self.pane.metadata();
         self.checked_at = Instant::now();
         let known = self.running.as_ref().and_then(|running| running.pid);
@@ -246,7 +263,7 @@ impl Follower {
             move |proc: &muxtap_tmux::Proc| (proc.terminal_of(about.pid), known.is_some_and(|known| proc.runs(known)));
         let Some((terminal, lives)) = shared.probe.run(Subject::Process(about.pid), looked).await else {
             self.probe_failed();
-            return;
+            return None;
         };
         self.probe_missed = false;
         self.foreground_group = terminal.as_ref().map(|terminal| terminal.foreground);
@@ -267,7 +284,7 @@ impl Follower {
             found.as_ref().is_some_and(|(agent, pid)| agent.id == running.agent.id && *pid == running.pid)
         };
         if self.running.as_ref().is_some_and(same) {
-            return;
+            return None;
         }
         if found.is_some() && lives {
             // Another agent is the pane's now: a report never ends one whose process lives.
@@ -275,7 +292,7 @@ impl Follower {
         } else {
             self.end_agent(host);
         }
-        let Some((agent, pid)) = found else { return };
+        let (agent, pid) = found?;
         let end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = match pid.and_then(death::watch) {
             Some(end) => Box::pin(end),
             None => Box::pin(std::future::pending()),
@@ -287,6 +304,7 @@ impl Follower {
         // The current screen is examined when it is quiet.
         locked.agent_signals().screen_changed(None);
         let bell = locked.shell_marks().bell;
+        let last = locked.agent_signals().announced().last;
         self.running = Some(RunningAgent {
             agent,
             pid,
@@ -296,9 +314,12 @@ impl Follower {
             is_renewed: false,
             observed: None,
             bell,
+            directory: None,
+            announced: (last, last),
             queried_at: None,
             _use: in_use,
         });
+        pid
     }
 
     /// Returns the agent that no rule knows, but that reports its state. `own`: the pane's first process;
@@ -362,6 +383,7 @@ impl Follower {
         let Some(judgement) = self.pane.lock().agent_signals().reports().joined(running.pid) else { return };
         if judgement.state == AgentState::Working {
             running.bell = running.observed.as_ref().and_then(|observed| observed.bell);
+            running.announced.1 = running.observed.as_ref().map_or(running.announced.1, |seen| seen.announced.last);
         }
         let news = running.reported.as_ref().is_none_or(|(known, _)| judgement.differs(known));
         let since = running.reported.as_ref().filter(|_| !news).map_or_else(now_ms, |(_, since)| *since);
@@ -452,7 +474,8 @@ async fn read_content(
         let mut locked = pane.lock();
         let title = locked.agent_signals().last_title().map(str::to_owned);
         let title = title.unwrap_or_else(|| locked.metadata().title.clone());
-        let observed = Observed { title, bell: locked.shell_marks().bell, rows: 0..0 };
+        let bell = locked.shell_marks().bell;
+        let observed = Observed { title, bell, announced: locked.agent_signals().announced().clone(), rows: 0..0 };
         match locked.screen().followed() {
             Some(screen) => (Some(shown_lines(screen)), observed, Some(locked.agent_signals().take_changes())),
             // The screen is marked as changed when it is certain again.
@@ -475,6 +498,9 @@ async fn read_content(
     let content = PaneContent {
         title: observed.title.clone(),
         bell_rang: observed.bell.is_some() && observed.bell != running.bell,
+        progress: observed.announced.progress_after(running.announced.0),
+        notification: observed.announced.notification_after(running.announced.1),
+        directory: running.directory.clone(),
         ..content
     };
     running.observed = Some(observed);

@@ -1,8 +1,8 @@
 //! Judges an agent's state by its pane's screen and title.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentRuleTried, AgentState};
+use muxtap_api::{AgentEvidence, AgentOption, AgentRow, AgentRuleTried, AgentState, ProgressState};
 use regex::Regex;
 use sha2::{Digest as _, Sha256};
 
@@ -26,6 +26,12 @@ pub(super) struct PaneContent {
     pub(super) title: String,
     /// Whether the bell rang since the agent last worked.
     pub(super) bell_rang: bool,
+    /// The progress that a program reported since the agent began.
+    pub(super) progress: Option<ProgressState>,
+    /// The last notification since the agent last worked.
+    pub(super) notification: Option<Arc<str>>,
+    /// The directory in which the agent runs.
+    pub(super) directory: Option<Arc<str>>,
     /// The agent's version, if it was shown.
     pub(super) version: Option<AgentVersion>,
 }
@@ -110,9 +116,7 @@ pub(super) fn tried(agent: &Agent, content: &PaneContent) -> Vec<AgentRuleTried>
 }
 
 fn try_rule(rule: &Rule, agent: &Agent, rows: &[&str], content: &PaneContent) -> Outcome {
-    if let Some(versions) = &rule.versions
-        && !content.version.is_some_and(|version| versions.contains(version))
-    {
+    if !rule.is_for(content.version, content.directory.as_deref()) {
         return Outcome::No;
     }
     match rule.state {
@@ -240,6 +244,16 @@ struct RuleMatch<'a> {
     rows: Vec<Range<usize>>,
 }
 
+/// Returns whether everything that a rule asks for besides the screen is there.
+fn has_signals(rule: &Rule, content: &PaneContent) -> bool {
+    let is_title = |title: &Regex| title.is_match(&content.title);
+    let is_notified = |regex: &Regex| content.notification.as_deref().is_some_and(|text| regex.is_match(text));
+    (!rule.bell || content.bell_rang)
+        && rule.title.as_ref().is_none_or(is_title)
+        && rule.progress.is_none_or(|state| content.progress.unwrap_or(ProgressState::Ended) == state)
+        && rule.notification.as_ref().is_none_or(is_notified)
+}
+
 impl<'a> RuleMatch<'a> {
     fn of(rule: &Rule, agent: &Agent, content: &'a PaneContent) -> Option<Self> {
         Self::in_excerpt(rule, agent, content, Excerpt::last(&content.rows, rule.rows))
@@ -252,7 +266,7 @@ impl<'a> RuleMatch<'a> {
     }
 
     fn in_excerpt(rule: &Rule, agent: &Agent, content: &'a PaneContent, excerpt: Excerpt<'a>) -> Option<Self> {
-        if rule.bell && !content.bell_rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&content.title)) {
+        if !has_signals(rule, content) {
             return None;
         }
         let excerpt = match &rule.below {

@@ -2,7 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use muxtap_api::{AgentState, Error, Result};
+use muxtap_api::{AgentState, Error, ProgressState, Result};
+use muxtap_base::glob::Glob;
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
@@ -65,6 +66,8 @@ struct RuleEntry {
     state: Spanned<AgentState>,
     priority: Option<i32>,
     versions: Option<Spanned<String>>,
+    #[serde(default)]
+    projects: Vec<Spanned<String>>,
     rows: Option<Spanned<u16>>,
     below: Option<Spanned<String>>,
     #[serde(default)]
@@ -74,6 +77,8 @@ struct RuleEntry {
     title: Option<Spanned<String>>,
     #[serde(default)]
     bell: bool,
+    progress: Option<ProgressState>,
+    notification: Option<Spanned<String>>,
     question: Option<Spanned<String>>,
     options: Option<Spanned<String>>,
     #[serde(default)]
@@ -173,8 +178,10 @@ impl Reader<'_> {
             let why = "`ended` is determined by the process, not by a rule";
             return Err(self.wrong(entry.state.span(), Some(name), why));
         };
-        if entry.screen.is_empty() && entry.title.is_none() && !entry.bell {
-            let why = "give `screen`, `title` or `bell`: nothing makes this rule apply";
+        let has_signal =
+            entry.title.is_some() || entry.bell || entry.progress.is_some() || entry.notification.is_some();
+        if entry.screen.is_empty() && !has_signal {
+            let why = "give `screen`, `title`, `bell`, `progress` or `notification`: nothing makes this rule apply";
             return Err(self.wrong(entry.name.span(), Some(name), why));
         }
         let rows = entry.rows.as_ref().map_or(ROWS_PRESET, |rows| *rows.get_ref());
@@ -205,16 +212,43 @@ impl Reader<'_> {
             state,
             priority: entry.priority.unwrap_or(preset),
             versions: entry.versions.as_ref().map(range).transpose()?,
+            projects: self.projects(&entry.projects, name)?,
             rows,
             below: one(&entry.below, "below")?,
             screen: self.all(&entry.screen, Some(name), "screen")?,
             unless: self.all(&entry.unless, Some(name), "unless")?,
             title: one(&entry.title, "title")?,
             bell: entry.bell,
+            progress: entry.progress,
+            notification: one(&entry.notification, "notification")?,
             question: one(&entry.question, "question")?,
             options,
             framed: entry.framed,
         })
+    }
+
+    /// Parses patterns of directories. Relative ones would depend on where the daemon runs.
+    fn projects(&self, texts: &[Spanned<String>], rule: &str) -> Result<Vec<Glob>> {
+        if let Some(over) = texts.get(EXPRESSIONS) {
+            let why = format!("`projects`: more than {EXPRESSIONS} directories");
+            return Err(self.wrong(over.span(), Some(rule), &why));
+        }
+        let mut globs = Vec::new();
+        for text in texts {
+            let given = text.get_ref().trim_end_matches('/');
+            let home = std::env::home_dir().and_then(|home| home.into_os_string().into_string().ok());
+            let path = match (given.strip_prefix('~'), home) {
+                (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
+                _ => given.to_owned(),
+            };
+            if !path.starts_with('/') {
+                let why = format!("`projects`: `{given}` is not absolute; begin with `/` or `~/`");
+                return Err(self.wrong(text.span(), Some(rule), &why));
+            }
+            // The directory itself, and those in it.
+            globs.extend([Glob::new(&path), Glob::new(&format!("{path}/*"))]);
+        }
+        Ok(globs)
     }
 
     fn all(&self, texts: &[Spanned<String>], rule: Option<&str>, key: &str) -> Result<Vec<Regex>> {
@@ -297,6 +331,11 @@ mod tests {
                 "[[agent.rule]]\nname = 'x'\nstate = 'idle'\nbell = true\nversions = '2.1'",
                 "line 7: agent `claude`, rule `x`: `versions`",
             ),
+            (
+                "[[agent.rule]]\nname = 'x'\nstate = 'idle'\nbell = true\nprojects = ['src']",
+                "line 7: agent `claude`, rule `x`: `projects`: `src` is not absolute",
+            ),
+            ("[[agent.rule]]\nname = 'x'\nstate = 'idle'\nprogress = 'half'", "line 6"),
             ("version = 'v.*'", "line 3: agent `claude`: `version`"),
             ("tested = 'new'", "line 3: agent `claude`: `tested`"),
             ("process = ['[']", "line 3: agent `claude`: `process`: "),

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use muxtap_api::AgentState;
+use muxtap_api::{AgentState, ProgressState};
+use muxtap_base::glob::Glob;
 use regex::Regex;
 
 use super::version::{AgentVersion, VersionRange};
@@ -79,6 +80,8 @@ pub(super) struct Rule {
     pub(super) priority: i32,
     /// The versions of the agent to which it applies; `None`: all versions, also an unknown one.
     pub(super) versions: Option<VersionRange>,
+    /// Patterns of the directories in which the agent must run; empty: in any.
+    pub(super) projects: Vec<Glob>,
     /// How many rows are examined, counted up from the last row with text.
     pub(super) rows: u16,
     /// Limits the rule to the rows below the last row that matches this.
@@ -91,11 +94,25 @@ pub(super) struct Rule {
     pub(super) title: Option<Regex>,
     /// Whether the bell must have rung since the agent last worked.
     pub(super) bell: bool,
+    /// The progress that the agent must report (OSC 9;4).
+    pub(super) progress: Option<ProgressState>,
+    /// An expression that must match a notification since the agent last worked.
+    pub(super) notification: Option<Regex>,
     /// Finds the question in the rows.
     pub(super) question: Option<Regex>,
     pub(super) options: Options,
     /// Whether its dialog must have a border above.
     pub(super) framed: bool,
+}
+
+impl Rule {
+    /// Returns whether the rule is for this version of the agent, in this directory.
+    pub(super) fn is_for(&self, version: Option<AgentVersion>, directory: Option<&str>) -> bool {
+        let is_version = |range: &VersionRange| version.is_some_and(|version| range.contains(version));
+        let is_project = |glob: &Glob| directory.is_some_and(|directory| glob.matches(directory));
+        self.versions.as_ref().is_none_or(is_version)
+            && (self.projects.is_empty() || self.projects.iter().any(is_project))
+    }
 }
 
 /// How the offered answers are found.

@@ -2,10 +2,33 @@
 
 use std::sync::Arc;
 
+use muxtap_api::ProgressState;
 use muxtap_core::screen::Changes;
 use tokio::sync::{Notify, oneshot};
 
 use super::report::Reports;
+
+/// The progress (OSC 9;4) and the notification (OSC 9, 99, 777) that came last in a pane, each with
+/// its number: what came before an agent began does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Announced {
+    progress: Option<(u64, ProgressState)>,
+    notification: Option<(u64, Arc<str>)>,
+    /// The number of the latest of both.
+    pub(super) last: u64,
+}
+
+impl Announced {
+    /// Returns the progress that came after this number.
+    pub(super) fn progress_after(&self, number: u64) -> Option<ProgressState> {
+        self.progress.filter(|(at, _)| *at > number).map(|(_, state)| state)
+    }
+
+    /// Returns the notification that came after this number.
+    pub(super) fn notification_after(&self, number: u64) -> Option<Arc<str>> {
+        self.notification.as_ref().filter(|(at, _)| *at > number).map(|(_, text)| text.clone())
+    }
+}
 
 /// Edge-triggered flags that wake the follower of a pane. Setting a flag that is already set wakes
 /// nothing.
@@ -20,6 +43,8 @@ pub(crate) struct AgentSignals {
     program: bool,
     /// The title that the pane last set.
     title: Option<String>,
+    /// What programs in the pane announced.
+    announced: Announced,
     /// Whether the agent's reports have changed.
     reported: bool,
     /// What agents in the pane report.
@@ -84,6 +109,26 @@ impl AgentSignals {
             self.program_changed();
         }
         self.screen_changed(Some(&Changes::default()));
+    }
+
+    /// Records the progress that a program in the pane reports.
+    pub(crate) fn progress_changed(&mut self, state: ProgressState) {
+        self.announced.last += 1;
+        self.announced.progress = Some((self.announced.last, state));
+        self.screen_changed(Some(&Changes::default()));
+    }
+
+    /// Records a notification of a program in the pane.
+    pub(crate) fn notified(&mut self, title: &str, body: &str) {
+        self.announced.last += 1;
+        let text = [title, body].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
+        self.announced.notification = Some((self.announced.last, text.into()));
+        self.screen_changed(Some(&Changes::default()));
+    }
+
+    /// Returns what programs in the pane announced.
+    pub(super) fn announced(&self) -> &Announced {
+        &self.announced
     }
 
     /// Requests an examination of the pane. The receiver resolves after it.

@@ -141,6 +141,17 @@ impl PaneState {
             };
             changes.push((before, change, command));
         }
+        for (_, change, _) in changes.iter().rev() {
+            match change {
+                Change::Progress(progress) => {
+                    locked.agent_signals().progress_changed(progress_state(progress.state));
+                }
+                Change::Notification(notification) => {
+                    locked.agent_signals().notified(&notification.title, &notification.body);
+                }
+                _ => {}
+            }
+        }
         let LockedPane { output, watchers, .. } = locked;
         for (offset, change, command) in changes.into_iter().rev() {
             if has_readers {
