@@ -55,6 +55,7 @@ use super::{
         search::Search,
         shell_integration::ShellIntegration,
         snapshot::SnapshotArgs,
+        status_line::StatusLine,
         stdio::Stdio,
         tail::Tail,
         wait_for::{WaitFor, WaitResult},
@@ -191,6 +192,7 @@ pub(super) enum Command {
     Events(Events),
     Agents(Agents),
     ReportAgent(Box<ReportAgent>),
+    StatusLine(StatusLine),
     AgentSession(AgentSessionArgs),
     Snapshot(SnapshotArgs),
     Layout(LayoutArgs),
@@ -217,7 +219,7 @@ impl Command {
     /// Returns whether the command only prints, until its reader exits.
     fn goes_on(&self) -> bool {
         match self {
-            Self::Events(_) => true,
+            Self::Events(_) | Self::StatusLine(_) => true,
             Self::Tail(args) => args.goes_on(),
             Self::Commands(args) => args.goes_on(),
             Self::Read(args) => args.goes_on(),
@@ -279,6 +281,7 @@ impl Command {
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
             Self::ReportAgent(args) => args.run(caller).await,
+            Self::StatusLine(args) => args.run(caller).await,
             Self::AgentSession(args) => args.run(caller).await,
             Self::Snapshot(args) => args.run(caller).await,
             Self::Layout(args) => args.run(caller).await,
@@ -346,7 +349,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
             "copy-mode",
         ],
     ),
-    ("Agents", &["agents", "report-agent", "agent-session", "approvals", "mcp", "capability"]),
+    ("Agents", &["agents", "report-agent", "status-line", "agent-session", "approvals", "mcp", "capability"]),
     ("Record and restore", &["record", "snapshot", "layout"]),
     ("Hosts", &["hosts", "workspace", "stdio", "bridge"]),
     ("Daemon", &["status", "doctor", "stop", "upgrade", "serve", "config", "token", "audit-check"]),

@@ -456,6 +456,44 @@ fn rules_of_ones_own_add_to_those_that_are_there() {
     assert_eq!(what(&next(&mut watch)), ("mine", "question"));
 }
 
+/// A person's client shows the line, by the plugin; a session's name is no style.
+#[test]
+fn the_status_line_shows_who_asks_and_never_starts_a_daemon() {
+    let (world, pane) = stage(&["claude"]);
+    // tmux starts the command again: a daemon that was stopped stays so.
+    let silent = world.muxtap(&["status-line"]);
+    assert_eq!((silent.text(), silent.stderr.as_str(), silent.status), ("".into(), "", 0));
+    assert_eq!(world.muxtap(&["status"]).status, 1);
+    let bin = Path::new(env!("CARGO_BIN_EXE_muxtap"));
+    world.tmux(&["rename-session", "-t", "wide", "a#[fg=red]b"]);
+    world.tmux(&["set-option", "-g", "@muxtap_program", &bin.display().to_string()]);
+    world.tmux(&["set-option", "-g", "@muxtap_format", "({?asking:{target} asks}{working} works)"]);
+    world.tmux(&["set-option", "-g", "status-right", "<#{muxtap_agents}>"]);
+    world.tmux(&["set-option", "-g", "status-right-length", "60"]);
+    world.tmux(&["set-option", "-g", "status-interval", "1"]);
+    world.ok(&["list-panes"]);
+    let plugin = concat!(env!("CARGO_MANIFEST_DIR"), "/muxtap.tmux");
+    world.tmux(&["run-shell", plugin]);
+    // A person's terminal is a pane of another server.
+    let outer = World::new();
+    let person = outer.tmux(&["new-session", "-d", "-x", "120", "-y", "30", "-P", "-F", "#{pane_id}", "exec sh"]);
+    let attach = format!("TMUX= exec tmux -S {} attach", world.socket().display());
+    type_line(&outer, &person, &attach);
+    let bar = || {
+        let screen = outer.tmux(&["capture-pane", "-p", "-t", &person]);
+        screen.lines().last().unwrap_or_default().to_owned()
+    };
+    eventually("the line of no agent", || bar().contains("<(0 works)>"));
+    type_line(&world, &pane, "claude");
+    show_text(&world, &pane, "✻ Thinking… (esc to interrupt)\n");
+    eventually("the line of one that works", || bar().contains("<(1 works)>"));
+    show_text(&world, &pane, "Do you want to proceed?\n❯ 1. Yes\n  2. No\n");
+    eventually("the line of one that asks", || bar().contains("<(a#[fg=red]b:0.0 asks0 works)>"));
+    world.ok(&["stop"]);
+    eventually("the line without a daemon", || bar().contains("<>"));
+    assert_eq!(world.muxtap(&["status"]).status, 1);
+}
+
 /// Progress (OSC 9;4) and notifications (OSC 9, 99, 777) are inputs of rules, and rules can be for one project.
 #[test]
 fn progress_notifications_and_the_project_choose_rules() {

@@ -31,6 +31,7 @@ pub(super) mod run;
 pub(super) mod search;
 pub(super) mod shell_integration;
 pub(super) mod snapshot;
+pub(super) mod status_line;
 pub(super) mod stdio;
 pub(super) mod tail;
 #[cfg(feature = "top")]

@@ -1,0 +1,1 @@
+contrib/muxtap.tmux
