@@ -187,6 +187,8 @@ def write_npm(work, stage, target):
     main = {
         "name": "muxtap",
         "description": ABOUT,
+        # The MCP registry compares this with server.json.
+        "mcpName": json.loads((ROOT / "server.json").read_text())["name"],
         **common,
         "keywords": CARGO["workspace"]["package"]["keywords"] + ["mcp"],
         "bin": {"muxtap": "bin/muxtap.js"},

@@ -70,6 +70,7 @@ mod page;
 mod peers;
 mod places;
 mod planted;
+mod plugin;
 mod protocol;
 mod readme;
 mod record;

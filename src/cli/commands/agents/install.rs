@@ -64,7 +64,7 @@ struct Place {
 struct Installed {
     agent: &'static str,
     file: PathBuf,
-    /// Whether all entries, some, or none are there.
+    /// Whether all entries, some, or none are there, and whether a plugin has them.
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -87,6 +87,9 @@ impl Install {
         let kind = self.place.kind()?;
         let file = files::resolve(&kind.file(self.place.project)?)?;
         let old = files::read(&file)?;
+        if let Some(by) = installed_by_plugin(kind, &file)? {
+            return done(caller, self.dry_run, "installed by Claude Code's plugin `muxtap`; unchanged", &by, None);
+        }
         let new = installed(kind, old.as_deref().unwrap_or_default(), &command(kind))
             .map_err(|error| in_file(&file, error))?;
         if old.as_deref() == Some(new.as_str()) {
@@ -180,7 +183,12 @@ fn state_of(kind: &Kind, project: bool) -> Result<Installed> {
     let state = |file: &Path| -> Result<&'static str> {
         let Some(text) = files::read(file)? else { return Ok("not installed") };
         let is_whole = installed(kind, &text, &command(kind))? == text;
-        Ok(if is_whole {
+        let by_plugin = kind.has_enabled_plugin(&text);
+        Ok(if by_plugin && has_any(kind, &text) {
+            "installed, and by the plugin: uninstall"
+        } else if by_plugin {
+            "installed by the plugin"
+        } else if is_whole {
             "installed"
         } else if has_any(kind, &text) {
             "differs: install again"
@@ -253,6 +261,16 @@ fn installed(kind: &Kind, text: &str, command: &str) -> Result<String> {
             kind.plugin(&program()).ok_or_else(|| Error::internal("no plugin"))
         }
     }
+}
+
+/// Returns the settings in which a plugin that has these hooks is enabled: this file, or the user's.
+fn installed_by_plugin(kind: &Kind, file: &Path) -> Result<Option<PathBuf>> {
+    for settings in [file.to_owned(), files::resolve(&kind.file(false)?)?] {
+        if files::read(&settings)?.is_some_and(|text| kind.has_enabled_plugin(&text)) {
+            return Ok(Some(settings));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns how many entries of an event are this installation's.

@@ -217,6 +217,15 @@ impl Kind {
         names_muxtap(word) && *entry == self.entry(event, &self.command_of(word))
     }
 
+    /// Returns whether these settings enable muxtap's plugin for Claude Code, from any marketplace. The
+    /// plugin has the same hooks.
+    pub(super) fn has_enabled_plugin(&self, settings: &str) -> bool {
+        let Ok(settings) = serde_json::from_str::<Value>(settings) else { return false };
+        let enabled = settings.get("enabledPlugins").and_then(Value::as_object);
+        let is_muxtap = |name: &str| name.split('@').next() == Some("muxtap");
+        self.id == "claude" && enabled.into_iter().flatten().any(|(name, on)| is_muxtap(name) && *on == true)
+    }
+
     /// Returns the text of this agent's plugin, if it is one.
     pub(super) fn plugin(&self, program: &Path) -> Option<String> {
         let Shape::Plugin(text) = &self.shape else { return None };
