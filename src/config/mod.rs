@@ -319,12 +319,16 @@ impl SettingsReader<'_> {
         self.one(name, |text| if text.is_empty() { Err("empty".to_owned()) } else { Ok(text.to_owned()) })
     }
 
+    /// Returns a path. A relative one in the configuration file begins in the file's folder: the daemon's
+    /// own directory is that of the first command that needed it.
     fn path(&self, name: &str) -> Result<Option<PathBuf>> {
+        let in_file = matches!(self.parts(name)?.source, Source::File);
+        let folder = self.file.filter(|_| in_file).and_then(Path::parent).unwrap_or(Path::new(""));
         self.one(name, |text| {
             if text.is_empty() {
                 return Ok(None);
             }
-            std::path::absolute(text).map(Some).map_err(|error| error.to_string())
+            std::path::absolute(folder.join(text)).map(Some).map_err(|error| error.to_string())
         })
     }
 }

@@ -54,6 +54,20 @@ fn flags_are_above_the_environment_above_the_file_above_what_is_built_in() {
 }
 
 #[test]
+fn a_relative_path_in_the_file_begins_in_the_files_folder() {
+    let mut place = Place::new();
+    place.write("agents_file = \"rules/mine.toml\"\ntls_cert = \"cert.pem\"\ntls_key = \"/etc/key.pem\"\n");
+    let settings = place.load(&Flags::new()).unwrap();
+    let folder = place.dir.path().join("muxtap");
+    assert_eq!(settings.agents_file.unwrap().path, folder.join("rules/mine.toml"));
+    assert_eq!(settings.certificate, Some((folder.join("cert.pem"), "/etc/key.pem".into())));
+    // Elsewhere it begins in the current directory, as in a shell.
+    place.env.insert("MUXTAP_AGENTS_FILE", "mine.toml".into());
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(place.load(&Flags::new()).unwrap().agents_file.unwrap().path, here.join("mine.toml"));
+}
+
+#[test]
 fn what_is_allowed_is_what_no_setting_forbids() {
     let mut place = Place::new();
     assert_eq!(place.load(&Flags::new()).unwrap().allowed, Tiers::ALL);
