@@ -76,6 +76,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("begin_wait", "settle_ms", "wait-for --settle", "wait_for settle_ms"),
     ("begin_wait", "timeout_ms", "wait-for --timeout", "wait_for timeout_ms"),
     ("begin_wait", "detach", "- a shell's `&`", "wait_for detach"),
+    ("list_waits", "kept", "result --list", "- a model knows the ids of its waits"),
     ("get_wait", "timeout_ms", "- the command awaits its own wait", "wait_for timeout_ms"),
     ("new_session", "name", "new-session -s", "create name"),
     ("new_session", "window_name", "new-session -n", "create window_name"),

@@ -55,6 +55,7 @@ mod interfaces;
 mod judges;
 mod library;
 mod lifecycle;
+mod long_waits;
 mod many_panes;
 mod marked;
 mod mcp;

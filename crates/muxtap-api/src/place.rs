@@ -3,7 +3,7 @@
 use crate::{
     AlisQuery, CaptureRequest, EventsRequest, FormatListQuery, FormatQuery, InputRequest, ListAllQuery, ListQuery,
     NewSessionRequest, NewWindowRequest, PatchRequest, ReadRequest, RecordRequest, ReportAgentRequest, RunRequest,
-    SplitRequest, SubscribeRequest, WaitRequest,
+    SplitRequest, SubscribeRequest, WaitListQuery, WaitRequest,
 };
 
 /// A field that names targets, each of which may begin with a host: `HOST/TARGET`.
@@ -57,6 +57,7 @@ impl Fields for FormatQuery {}
 impl Fields for InputRequest {}
 impl Fields for ReadRequest {}
 impl Fields for ReportAgentRequest {}
+impl Fields for WaitListQuery {}
 impl Fields for RunRequest {}
 
 impl Fields for ListQuery {

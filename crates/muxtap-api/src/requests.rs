@@ -545,6 +545,9 @@ pub struct McpHello {
     /// The sets of tools that the client is offered; absent: the native one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSet>,
+    /// The time for which a call is held, in milliseconds; absent: the daemon's setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_ms: Option<u64>,
 }
 
 /// A set of MCP tools. Each costs a model some of its attention, so only the native set is offered

@@ -1,10 +1,10 @@
 //! Responses about waits: how they ended, and what satisfied each predicate.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{CommandInfo, Cursor, Gap, WaitMode};
 
@@ -157,6 +157,9 @@ pub struct WaitAnswer {
     /// The signal, if one ended the pane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
+    /// With `pending`: why the result of the wait will not outlive the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 impl WaitAnswer {
@@ -176,6 +179,15 @@ pub struct WaitCondition {
     /// The regex, if the kind has one. For `command`: the wanted status, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+}
+
+impl fmt::Display for WaitCondition {
+    /// Writes the kind, and the regex if there is one: `pattern passed`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = serde_json::to_value(self.kind).ok();
+        f.write_str(kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default())?;
+        self.pattern.as_ref().map_or(Ok(()), |pattern| write!(f, " {pattern}"))
+    }
 }
 
 /// An open wait.
@@ -207,4 +219,34 @@ pub struct WaitInfo {
 pub struct WaitList {
     /// The open waits, oldest first.
     pub waits: Vec<WaitInfo>,
+    /// With `kept`: the ended waits whose results are kept, latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptWait>,
+}
+
+/// An ended wait whose result is kept in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptWait {
+    /// Its id.
+    pub id: String,
+    /// How it ended. Absent: unknown, because its daemon was killed before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<WaitOutcome>,
+    /// The pane that decided it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<PaneId>,
+    /// The first line that matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// When it ended, in milliseconds since 1970. With an unknown outcome: when it was noted.
+    pub ended_ms: u64,
+}
+
+/// The query of `GET /v1/waits`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default)]
+pub struct WaitListQuery {
+    /// Also list ended waits whose results are kept.
+    pub kept: bool,
 }

@@ -76,7 +76,7 @@ pub use spawn::create::{literal, made_pane, perhaps_made};
 pub use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 pub use wait::Charge;
 use wait::Waits;
-pub use wait::{OwnedWait, id_of_key};
+pub use wait::{OwnedWait, UNKNOWN_OUTCOME, id_of_key};
 
 /// A handle on an engine, the first thing that a program creates.
 ///

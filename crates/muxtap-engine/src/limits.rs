@@ -26,6 +26,8 @@ pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
 pub const KEEP_LEFT_WAITS: Duration = Duration::from_secs(86_400);
 /// Results of such waits that are kept; beyond this limit, the oldest are dropped.
 pub const LEFT_WAITS: usize = 1024;
+/// Of these, those of one caller.
+pub const CALLER_LEFT_WAITS: usize = 512;
 /// Bytes of the file of such a result; a longer one is not kept.
 pub const LEFT_WAIT_BYTES: u64 = 1024 * 1024;
 /// Bytes of the id of a wait whose result is kept.

@@ -6,6 +6,7 @@ mod sessions;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -17,7 +18,7 @@ use axum::{
 };
 use hyper_util::rt::TokioIo;
 use muxtap_api::{Error, ErrorCode, McpHello, wire::MCP_PROTOCOL};
-use muxtap_engine::{Caller, Engine, Principal};
+use muxtap_engine::{Caller, Engine, Principal, limits::WAIT_LONGEST};
 use muxtap_mcp::{ClientContext, Mcp};
 use muxtap_net::Peer;
 use muxtap_rooms::Rooms;
@@ -34,7 +35,7 @@ use super::{App, error::Result};
 /// memory.
 const REQUEST_BYTES: usize = 1 << 20;
 /// How long a client may take to send its first line.
-const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of bytes in the first line: it contains the caller's environment.
 const HELLO_BYTES: u64 = 4 << 20;
 
@@ -141,6 +142,7 @@ async fn serve_client(
         sockets: hello.sockets.map(PathBuf::from),
         capability_socket: hello.server_is_named.then(|| hello.server.clone()),
         tools: hello.tools,
+        hold: hello.hold_ms.map(Duration::from_millis).map(|hold| hold.min(WAIT_LONGEST)).or(common.hold),
         ..common
     };
     let stop = engine.end();

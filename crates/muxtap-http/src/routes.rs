@@ -22,7 +22,7 @@ use muxtap_api::{
     InputAnswer, InputRequest, ListAllQuery, ListQuery, NewSessionRequest, NewWindowRequest, Operation, PaneInfo,
     PaneList, PatchRequest, ReadAnswer, ReadRequest, ReportAgentAnswer, ReportAgentRequest, RunAnswer, RunRequest,
     ServerList, ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList,
-    WaitRequest, WindowInfo, WindowList,
+    WaitListQuery, WaitRequest, WindowInfo, WindowList,
 };
 use muxtap_net::{OutOfDescriptors, Peer};
 
@@ -486,13 +486,16 @@ pub async fn run(request: ServerRequest<Body<RunRequest>>) -> Response {
 /// Lists the open waits.
 #[utoipa::path(
     get, path = "/v1/waits", tag = "waits",
+    params(WaitListQuery),
     responses((status = 200, description = "The answer", body = WaitList), Failures)
 )]
-pub async fn list_waits(request: ServerRequest) -> Response {
+pub async fn list_waits(request: ServerRequest<Params<WaitListQuery>>) -> Response {
     request
         .respond(Operation::Look, |request| async move {
-            request.app.engine.authorize(Tier::Read)?;
-            Ok(Json(WaitList { waits: request.app.engine.waits() }))
+            let engine = &request.app.engine;
+            engine.authorize(Tier::Read)?;
+            let kept = if request.fields.0.kept { engine.kept_waits().await? } else { Vec::new() };
+            Ok(Json(WaitList { waits: engine.waits(), kept }))
         })
         .await
 }

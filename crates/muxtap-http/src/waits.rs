@@ -13,18 +13,18 @@ use super::{
 };
 
 /// Notes that the caller does not stay for the end of its wait.
-async fn note_leaving(request: &ServerRequest<Body<WaitRequest>>, again: &Again, answer: &WaitAnswer) {
+async fn note_leaving(request: &ServerRequest<Body<WaitRequest>>, again: &Again, answer: &mut WaitAnswer) {
     let stays = again.hold.is_some() && answer.outcome != WaitOutcome::Pending;
     if request.fields.0.detach && !stays {
-        request.app.engine.keep_result(&answer.id).await;
+        answer.not_kept = request.app.engine.keep_result(&answer.id).await.err();
     }
 }
 
 /// Carries out a wait request.
 #[cfg(not(feature = "daemon"))]
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
-    let answer = request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?;
-    note_leaving(request, again, &answer).await;
+    let mut answer = request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?;
+    note_leaving(request, again, &mut answer).await;
     Ok(Json(answer).into_response())
 }
 
@@ -57,8 +57,8 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
             biased;
             () = replacing.taken_over() => request.parts.extensions.get::<OwnTurn>().and_then(OwnTurn::place),
             answer = &mut answer => {
-                let answer = answer?;
-                note_leaving(request, again, &answer).await;
+                let mut answer = answer?;
+                note_leaving(request, again, &mut answer).await;
                 return Ok(Json(answer).into_response());
             }
         };

@@ -21,6 +21,7 @@ mod snapshot;
 pub mod supervisor_only;
 mod supervisor_tool;
 mod synonyms;
+mod tasks;
 mod there;
 mod tool_call;
 mod tools;
@@ -41,11 +42,12 @@ use muxtap_tmux::same_socket;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
-        ContentBlock, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken,
-        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-        SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+        CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestParams,
+        CompleteResult, CompletionInfo, ContentBlock, CreateTaskResult, GetPromptRequestParams, GetPromptResponse,
+        GetTaskParams, GetTaskResult, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken, ProtocolVersion,
+        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+        SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
     },
     service::{Peer, RequestContext, SubscriptionContext},
 };
@@ -70,6 +72,9 @@ const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they pr
 
 /// How long a call is held by default: no client times out within this time.
 const HOLD: Duration = Duration::from_secs(50);
+
+/// How long a client may keep the list of tools, in milliseconds: another daemon may have others.
+const LIST_TTL_MS: u64 = 600_000;
 
 /// A client's environment, and the configuration that applies to it.
 #[derive(Clone, Debug, Default)]
@@ -115,6 +120,8 @@ pub struct Mcp {
     subscriptions: Arc<Mutex<resources::Subscriptions>>,
     /// The form of results that the client's last list of tools described.
     form: Arc<form::Listed>,
+    /// The results of tasks that the engine reports only once.
+    timed_out: Arc<tasks::TimedOut>,
     stop: CancellationToken,
 }
 
@@ -143,7 +150,8 @@ impl Mcp {
     pub fn new(engine: Engine, rooms: Arc<Rooms>, client: ClientContext, stop: CancellationToken) -> Self {
         let supervisor = supervisor_tool::supervisor(&engine, &rooms, &client);
         let (log_level, subscriptions, form) = (Arc::default(), Arc::default(), Arc::default());
-        Self { engine, rooms, client: Arc::new(client), supervisor, log_level, subscriptions, form, stop }
+        let (client, timed_out) = (Arc::new(client), Arc::default());
+        Self { engine, rooms, client, supervisor, log_level, subscriptions, form, timed_out, stop }
     }
 
     /// Returns the sets of tools that the client is offered: those that it chose, and the supervisor's
@@ -345,6 +353,14 @@ fn outcome(called: Option<&Result<CallToolResult>>) -> &'static str {
     }
 }
 
+/// Converts a tool's output into its result.
+fn succeeded(output: output::ToolOutput) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
+    result.structured_content = Some(output.answer);
+    result.is_error = Some(output.is_error);
+    result
+}
+
 /// Converts an error into a tool's result: the model must act on it.
 fn failed(error: &Error) -> CallToolResult {
     let mut error = error.clone();
@@ -380,6 +396,7 @@ impl ServerHandler for Mcp {
             .enable_resources_subscribe()
             .enable_resources_list_changed()
             .enable_logging()
+            .enable_tasks()
             .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("muxtap", env!("CARGO_PKG_VERSION")))
@@ -393,7 +410,9 @@ impl ServerHandler for Mcp {
     ) -> std::result::Result<ListToolsResult, ErrorData> {
         let form = Form::of(&context, Form::Text);
         self.form.set(form);
-        Ok(ListToolsResult::with_all_items(form.tools(tools::of(&self.offered()))))
+        let listed = ListToolsResult::with_all_items(form.tools(tools::of(&self.offered())));
+        let may_cache = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        Ok(if may_cache { listed.with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private) } else { listed })
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -409,7 +428,9 @@ impl ServerHandler for Mcp {
         let arguments = request.arguments.unwrap_or_default();
         let asked = format!("{} {}", request.name, serde_json::to_string(&arguments).unwrap_or_default());
         let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
-        let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
+        let becomes_task = tasks::may_become_task(&context, &request.name, &arguments);
+        let (hold, max_chars) = (becomes_task.then_some(tasks::AT_ONCE), tasks::max_chars(&arguments));
+        let call = CallContext { elicitation: Some(elicitation.clone()), hold, ..self.call_context(&context) };
         let called = async {
             // A tool that was not offered cannot be called.
             self.get_tool(&request.name)?;
@@ -417,12 +438,7 @@ impl ServerHandler for Mcp {
                 return Some(Ok(self.supervise(&call, arguments).await));
             }
             let output = tools::call(&call, &request.name, arguments).await?;
-            Some(output.map(|output| {
-                let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
-                result.structured_content = Some(output.answer);
-                result.is_error = Some(output.is_error);
-                result
-            }))
+            Some(output.map(succeeded))
         };
         let called = async {
             tokio::select! {
@@ -441,7 +457,38 @@ impl ServerHandler for Mcp {
             return Ok(CallToolResponse::InputRequired(question));
         }
         self.log_level.log_call(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
-        Ok(Form::of(&context, self.form.get()).result(called.unwrap_or_else(|error| failed(&error))).into())
+        let result = called.unwrap_or_else(|error| failed(&error));
+        if let (true, Some(answer)) = (becomes_task, &result.structured_content)
+            && let Some(task) = tasks::of_pending(&request.name, max_chars, answer)
+        {
+            return Ok(CallToolResponse::Task(CreateTaskResult::new(task)));
+        }
+        Ok(Form::of(&context, self.form.get()).result(result).into())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<GetTaskResult, ErrorData> {
+        self.task_state(&request.task_id, &context).await.map(GetTaskResult::new)
+    }
+
+    /// No task asks its client anything: consent comes before the task.
+    async fn update_task(
+        &self,
+        _: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.cancel(&request.task_id, &context).await
     }
 
     async fn set_level(

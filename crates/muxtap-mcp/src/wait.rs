@@ -9,6 +9,7 @@ use muxtap_api::{
     CommandInfo, Error, GapReason, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
 };
 use muxtap_base::plain;
+use muxtap_engine::limits::POLL_LONGEST;
 use rmcp::model::ProgressNotificationParam;
 use serde_json::{Value, json};
 
@@ -66,9 +67,9 @@ pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOut
     };
     let mut cancel_on_drop = CancelOnDrop { call, id: call.wait_id.is_none().then(|| id.clone()) };
     let hold = if detach { Duration::ZERO } else { call.max_hold() };
-    let answer = loop {
+    let mut answer = loop {
         let left = hold.saturating_sub(begun.elapsed());
-        let look = if call.progress.is_some() { left.min(PROGRESS) } else { left };
+        let look = left.min(if call.progress.is_some() { PROGRESS } else { POLL_LONGEST });
         let answer = call.engine.wait_result(&id, Some(u64::try_from(look.as_millis()).unwrap_or(u64::MAX))).await?;
         if answer.outcome != WaitOutcome::Pending || begun.elapsed() >= hold {
             break answer;
@@ -78,7 +79,7 @@ pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOut
     // The wait continues without this call, or has ended.
     cancel_on_drop.id = None;
     if answer.outcome == WaitOutcome::Pending {
-        call.engine.keep_result(&id).await;
+        answer.not_kept = call.engine.keep_result(&id).await.err();
     }
     Ok(ToolOutput {
         text: text(&answer),
@@ -122,6 +123,9 @@ pub(super) fn text(answer: &WaitAnswer) -> String {
         Some(_) => "; some output was missed during the wait",
         None => "",
     });
+    if let Some(why) = &answer.not_kept {
+        let _ = write!(text, "; its result will not outlive this daemon: {}", plain::name(why));
+    }
     text.push('\n');
     for one in &answer.predicates {
         let kind = serde_json::to_value(one.kind).ok();

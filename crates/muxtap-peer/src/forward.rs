@@ -212,6 +212,11 @@ impl PeerHost {
         self.json(answer).map(Some)
     }
 
+    /// Cancels a wait on the host, without awaiting the response.
+    pub fn cancel_wait(self: &Arc<Self>, id: &str) {
+        drop(CancelThere { peer: self, id: Some(id.to_owned()) });
+    }
+
     /// Adds to a lost wait's error how the wait can be resumed.
     fn goes_on(&self, mut error: Error, id: &str) -> Error {
         error.message = format!("{error}; if the wait began, it continues on that host as {}/{id}", self.name());
@@ -389,7 +394,7 @@ impl PeerHost {
     }
 }
 
-/// Cancels a remote wait whose caller has disconnected.
+/// Cancels a remote wait whose caller has disconnected, when it is dropped.
 struct CancelThere<'a> {
     peer: &'a Arc<PeerHost>,
     id: Option<String>,

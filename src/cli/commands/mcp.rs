@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use muxtap_approvals::PlatformEnvironment;
 use muxtap_supervise::Supervisor;
 
-use super::{Caller, Outcome, output};
+use super::{Caller, Outcome, duration, output};
 
 use muxtap_mcp as mcp;
 
@@ -25,6 +25,7 @@ use crate::{
 #[command(after_long_help = "Examples:
   claude mcp add muxtap -- muxtap mcp
   codex mcp add muxtap -- muxtap mcp -L work
+  muxtap mcp --hold 2h                         for a client whose calls may take as long
   muxtap mcp --tools manage-tmux-sessions      see docs/manage-tmux-sessions.md")]
 pub(in crate::cli) struct Mcp {
     /// Sets of tools, separated by commas: `native` (for every client), `snapshot`, `record`,
@@ -33,6 +34,10 @@ pub(in crate::cli) struct Mcp {
     /// process, as in its first implementation
     #[arg(long, value_name = "WHICH", value_enum, value_delimiter = ',', default_value = "native")]
     tools: Vec<Tools>,
+    /// How long a call waits before it returns `pending` (default: the daemon's `mcp_hold`, 50 s);
+    /// must be shorter than the client's own timeout
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    hold: Option<u64>,
 }
 
 /// Which tools are served.
@@ -86,6 +91,7 @@ impl Mcp {
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
             server_is_named: caller.server_is_named,
             tools,
+            hold_ms: self.hold,
         };
         let mut line = serde_json::to_vec(&hello).map_err(|error| Error::internal(error.to_string()))?;
         line.push(b'\n');

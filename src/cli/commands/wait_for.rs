@@ -208,6 +208,9 @@ impl WaitFor {
         } else {
             output::print(format!("{}\n", answer.id))?;
         }
+        if let Some(why) = &answer.not_kept {
+            output::note(&format!("the result of this wait will not outlive the daemon: {}", plain::name(why)));
+        }
         Ok(0)
     }
 

@@ -38,11 +38,14 @@ use self::{
     spec::Spec,
 };
 
-use muxtap_api::{Cursor, Error, ErrorCode, PredicateKind, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
+use muxtap_api::{
+    Cursor, Error, ErrorCode, KeptWait, PredicateKind, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest,
+};
 
 use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
 
 pub use budget::Charge;
+pub use kept::UNKNOWN_OUTCOME;
 pub use registry::Waits;
 pub(super) use spec::duration;
 
@@ -126,17 +129,27 @@ impl Engine {
     }
 
     /// Notes that the caller of a wait leaves it: its result is kept in a file, and outlives the engine.
-    pub async fn keep_result(&self, id: &str) {
+    ///
+    /// Error: why it will not; the wait continues.
+    pub async fn keep_result(&self, id: &str) -> std::result::Result<(), String> {
         let waits = &self.shared.waits;
-        let Ok(wait) = waits.get(id) else { return };
-        waits.kept.begin(id, waits.open_ids()).await;
+        let Ok(wait) = waits.get(id) else { return Ok(()) };
+        waits.kept.begin(id, self.caller(), waits.open_ids()).await?;
         let result = match wait {
             Wait::Open(core, _) if core.is_over() => self.result(&core).await,
-            Wait::Open(..) => return,
+            Wait::Open(..) => return Ok(()),
             Wait::Ended(result) => result,
         };
         // It may have been stored before it was noted.
         waits.kept.end(id, || result.answer()).await;
+        Ok(())
+    }
+
+    /// Lists the ended waits whose results are kept, the latest first.
+    pub async fn kept_waits(&self) -> Result<Vec<KeptWait>> {
+        self.authorize(Tier::Read)?;
+        let waits = &self.shared.waits;
+        Ok(waits.kept.list(waits.ids()).await)
     }
 
     /// Cancels the open waits whose results are kept, and stores these: another engine answers for them

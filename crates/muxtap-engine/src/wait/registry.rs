@@ -83,6 +83,11 @@ impl Waits {
         open.map(|wait| wait.key().clone()).collect()
     }
 
+    /// Returns the ids of all waits, open and ended.
+    pub(super) fn ids(&self) -> BTreeSet<String> {
+        self.all.iter().map(|wait| wait.key().clone()).collect()
+    }
+
     /// Returns the open waits whose results are kept.
     pub(super) fn open_kept(&self) -> Vec<Arc<Core>> {
         let core = |wait: &Wait| match wait {

@@ -89,6 +89,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         screen: None,
         exit_status: exit.and_then(|exit| exit.status),
         exit_signal: exit.and_then(|exit| exit.signal),
+        not_kept: None,
     };
     // A pane's lock is never taken while the wait's is held.
     drop(progress);

@@ -285,11 +285,7 @@ impl Model {
     pub(super) fn waited_for(&self, id: &Id) -> String {
         let mut waits = self.waits.iter().filter(|wait| wait.socket == id.0 && wait.panes.contains(&id.1));
         let Some(first) = waits.next() else { return String::new() };
-        let condition = first.conditions.first().map_or_else(String::new, |condition| {
-            let kind = serde_json::to_value(condition.kind).ok();
-            let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
-            condition.pattern.clone().map_or(kind.clone(), |pattern| format!("{kind} {pattern}"))
-        });
+        let condition = first.conditions.first().map(ToString::to_string).unwrap_or_default();
         let more = match first.conditions.len().saturating_sub(1) + waits.count() {
             0 => String::new(),
             more => format!(" +{more}"),
