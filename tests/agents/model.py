@@ -205,6 +205,8 @@ class Model:
         if step.kind == "tool":
             item = {"type": "function_call", "id": "fc_%d" % self.calls, "call_id": "call_%d" % self.calls,
                     "status": "completed", "name": step.values[0], "arguments": json.dumps(step.values[1])}
+            # The namespace of a tool of an MCP server.
+            item.update(*step.values[2:])
         else:
             text = {"type": "output_text", "text": step.values[0], "annotations": []}
             item = {"type": "message", "role": "assistant", "id": "msg_%d" % self.calls, "status": "completed",

@@ -244,10 +244,13 @@ class Drive:
         try:
             self.run(MUXTAP, "record", "stop", self.id)
         finally:
-            self.model.stop()
-            for words in (["tmux", "-L", "a", "kill-server"], [MUXTAP, "stop"]):
-                subprocess.run(words, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            self.kill_rest()
+            self.stop()
+
+    def stop(self):
+        self.model.stop()
+        for words in (["tmux", "-L", "a", "kill-server"], [MUXTAP, "stop"]):
+            subprocess.run(words, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.kill_rest()
 
     def kill_rest(self):
         """Kills what the agent has left running (Codex has a daemon of its own)."""
