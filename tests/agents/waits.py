@@ -173,7 +173,8 @@ def main():
             check_plugin(drive)
             drive.wait(background, "claude, a background command", Step("say", "I wait."))
             if takes_tasks(program):
-                drive.wait(wait_for(TOOL + "wait_for"), "claude, wait_for as a task")
+                # It tells the model at once that the task goes on, as of a command in the background.
+                drive.wait(wait_for(TOOL + "wait_for"), "claude, wait_for as a task", Step("say", "I wait."))
         else:
             drive.wait(wait_for("wait_for", {"namespace": "mcp__muxtap"}), name + ", wait_for")
     except (Failed, record.Lost) as error:

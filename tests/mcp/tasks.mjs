@@ -150,7 +150,16 @@ const cases = {
       if (kept?.some((one) => one.line === "kept-1")) break;
       await pause(20);
     }
-    process.kill(Number(JSON.parse(muxtap("status", "--json")).pid), "SIGKILL");
+    const pid = () => JSON.parse(muxtap("status", "--json")).pid;
+    const killed = pid();
+    process.kill(killed, "SIGKILL");
+    // The next command starts another one, once the first has gone.
+    for (let next = killed; next === killed; await pause(20)) {
+      try {
+        muxtap("list-sessions");
+        next = pid();
+      } catch { /* It is just ending. */ }
+    }
     const later = await reopen();
     assert.match(text(await (await later.session.resumeTask(ended)).result()), /kept-1/);
     const lost = await (await later.session.resumeTask(open)).result();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_base::clock::now_ms;
+use muxtap_base::clock::ago_ms;
 use muxtap_engine::UNKNOWN_OUTCOME;
 use rmcp::{
     ErrorData, RoleServer,
@@ -46,6 +46,13 @@ struct TaskId {
     begun_ms: u64,
     max_chars: usize,
     id: String,
+}
+
+impl TaskId {
+    /// Returns whether the wait or run is on another host.
+    fn is_elsewhere(&self) -> bool {
+        self.id.contains('/')
+    }
 }
 
 impl fmt::Display for TaskId {
@@ -103,7 +110,7 @@ pub(super) fn of_pending(name: &str, max_chars: usize, answer: &Value) -> Option
         return None;
     }
     let id = answer.get("id")?.as_str()?.to_owned();
-    Some(working(&TaskId { tool: tool(name)?, begun_ms: now_ms(), max_chars, id }, answer))
+    Some(working(&TaskId { tool: tool(name)?, begun_ms: ago_ms(duration_ms(answer)), max_chars, id }, answer))
 }
 
 /// Returns the argument `max_chars`, or 0.
@@ -128,6 +135,12 @@ fn progress(answer: &Value) -> String {
         }
         None => "the command runs".to_owned(),
     }
+}
+
+/// Returns the duration of a wait or a run in milliseconds.
+fn duration_ms(answer: &Value) -> u64 {
+    let ms = answer.get("duration_ms").and_then(Value::as_f64).unwrap_or_default();
+    Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default().as_millis() as u64
 }
 
 /// Formats a time in milliseconds since 1970.
@@ -158,10 +171,9 @@ impl Mcp {
     ) -> std::result::Result<DetailedTask, ErrorData> {
         let id: TaskId = task.parse().map_err(|()| unknown(task))?;
         let ended = |answer: &Value, payload: TaskPayload| {
-            let took = answer.get("duration_ms").and_then(Value::as_f64).unwrap_or_default();
             let mut task = working(&id, answer);
             task.status_message = None;
-            task.last_updated_at = iso(id.begun_ms.saturating_add(took as u64));
+            task.last_updated_at = iso(id.begun_ms.saturating_add(duration_ms(answer)));
             DetailedTask::new(task, payload)
         };
         let form = Form::of(context, self.form.get());
@@ -172,7 +184,11 @@ impl Mcp {
         if let Some(result) = self.timed_out.get(task) {
             return Ok(ended(&Value::Null, completed(result)));
         }
-        match self.look_at(&id, context).await {
+        let looked = tokio::select! {
+            looked = self.look_at(&id, context) => looked,
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("the request was cancelled", None)),
+        };
+        match looked {
             Ok(output) => match output.answer.get("outcome").and_then(Value::as_str) {
                 Some("pending") => Ok(DetailedTask::new(working(&id, &output.answer), TaskPayload::Working)),
                 Some("cancelled") => Ok(ended(&output.answer, TaskPayload::Cancelled)),
@@ -183,6 +199,10 @@ impl Mcp {
                 Ok(ended(&Value::Null, TaskPayload::Failed { error: object(error) }))
             }
             Err(error) if error.code == ErrorCode::NotFound => Err(unknown(task)),
+            // A wait ends with an outcome, not with an error; neither is a host that cannot be reached an end.
+            Err(error) if id.tool == "wait_for" || id.is_elsewhere() && error.code == ErrorCode::TmuxUnavailable => {
+                Err(refused(&error))
+            }
             Err(error) => {
                 let result = failed(&error);
                 if id.tool == "run" && error.code == ErrorCode::Timeout {
@@ -204,10 +224,7 @@ impl Mcp {
         // Of its own: a look at another host that is dropped would end the wait there.
         let tool = id.tool;
         let look = tokio::spawn(async move { tools::call(&call, tool, arguments).await });
-        let looked = tokio::select! {
-            looked = look => looked.map_err(|error| Error::internal(error.to_string()))?,
-            () = context.ct.cancelled() => return Err(Error::new(ErrorCode::Timeout, "the request was cancelled")),
-        };
+        let looked = look.await.map_err(|error| Error::internal(error.to_string()))?;
         looked.ok_or_else(|| Error::not_found("no such tool"))?
     }
 
