@@ -196,6 +196,43 @@ fn agents_use_a_host_through_its_muxtap() {
     assert!(!ok(&world, &["read", "-t", &pane, "--since", "start"]).contains("end 5"));
 }
 
+/// A task's id names the host, so that any client of this daemon finds the wait there.
+#[test]
+fn a_task_on_a_host_is_fetched_and_cancelled_through_it() {
+    let world = World::with_server();
+    let far = Far::new();
+    far.configure(&world, "env");
+    let pane = counting(&world);
+    let client = || Client::able(world.spawn(&["mcp"]), &json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}));
+    let begin = |client: &mut Client, pattern: &str| {
+        let wait = json!({"panes": pane, "patterns": pattern, "timeout_ms": 3_600_000});
+        let made = client.ask("tools/call", &json!({"name": "wait_for", "arguments": wait}))["result"].clone();
+        let id = made["taskId"].as_str().unwrap_or_else(|| panic!("no task: {made}")).to_owned();
+        assert!(id.contains(".far/"), "{id}");
+        id
+    };
+    let ended = |client: &mut Client, id: &str| loop {
+        let state = client.ask("tasks/get", &json!({"taskId": id}))["result"].clone();
+        if state["status"] != "working" {
+            break state;
+        }
+    };
+    let mut first = client();
+    let (fetched, cancelled) = (begin(&mut first, "^end 6$"), begin(&mut first, "^never$"));
+    // The client leaves while a request is held.
+    first.begin("tasks/get", &json!({"taskId": fetched}));
+    drop(first);
+    let mut next = client();
+    ok(&world, &["send-keys", "-t", &pane, "6", "Enter"]);
+    let state = ended(&mut next, &fetched);
+    assert!(state["result"]["content"][0]["text"].as_str().unwrap().starts_with("matched"), "{state}");
+    next.ask("tasks/cancel", &json!({"taskId": cancelled}));
+    assert_eq!(ended(&mut next, &cancelled)["status"], "cancelled");
+    assert_eq!(far.world.http("GET", "/v1/waits", None).json()["waits"], json!([]));
+    let unknown = next.ask("tasks/get", &json!({"taskId": "wait_for.1.0.far/w-none"}));
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+}
+
 #[test]
 fn a_broken_link_loses_no_byte() {
     let world = World::new();
