@@ -59,6 +59,7 @@ use super::{
         stdio::Stdio,
         tail::Tail,
         wait_for::{WaitFor, WaitResult},
+        when::WhenArgs,
     },
     one_request,
     output::{self, Failure},
@@ -189,6 +190,7 @@ pub(super) enum Command {
     Result(WaitResult),
     Run(Run),
     Record(Box<Record>),
+    When(WhenArgs),
     Events(Events),
     Agents(Agents),
     ReportAgent(Box<ReportAgent>),
@@ -278,6 +280,7 @@ impl Command {
             Self::Result(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Record(args) => args.run(caller).await,
+            Self::When(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
             Self::ReportAgent(args) => args.run(caller).await,
@@ -321,7 +324,7 @@ pub(super) struct Invocation {
 /// The groups of commands in `--help`, each in the order of use: titles and the commands' names.
 /// Commands of features that are off are skipped.
 const GROUPS: [(&str, &[&str]); 9] = [
-    ("Watch and wait", &["wait-for", "result", "tail", "top", "open", "events"]),
+    ("Watch and wait", &["wait-for", "result", "tail", "top", "open", "events", "when"]),
     ("Read and capture", &["capture-pane", "read", "search", "commands", "cursor", "display-message"]),
     ("Type and run", &["send-keys", "run", "group"]),
     (

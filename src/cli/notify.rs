@@ -12,19 +12,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Shows a desktop notification; without a desktop rings the terminal's bell.
 pub(super) async fn desktop(title: &str, text: &str) {
-    // Both take the texts literally: nothing from a pane is run.
-    let mut ways = [Command::new("notify-send"), Command::new("osascript")];
-    let [linux, mac] = &mut ways;
-    linux.args(["--app-name", "muxtap", "--", title, text]);
-    mac.args(["-e", "on run texts", "-e", "display notification (item 2 of texts) with title (item 1 of texts)"]);
-    mac.args(["-e", "end run", "--", title, text]);
-    for way in &mut ways {
-        way.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        if let Ok(Ok(status)) = tokio::time::timeout(LIMIT, way.status()).await
-            && status.success()
-        {
-            return;
-        }
+    if muxtap_when::notify::desktop(title, text, LIMIT).await {
+        return;
     }
     let _ = std::io::stderr().write_all(b"\x07");
     output::note(&format!("{title}: {text} (no notify-send, or no desktop that responds)"));

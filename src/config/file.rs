@@ -10,7 +10,7 @@ use std::{
 use muxtap_base::files::read_configuration;
 
 use super::keys::KEYS;
-use crate::api::{Error, ErrorCode, Result};
+use crate::api::{Error, ErrorCode, Result, WhenRule};
 
 /// The longest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -51,6 +51,7 @@ pub(super) struct FileContents {
     pub(super) settings: FileSettings,
     pub(super) hosts: Vec<HostSettings>,
     pub(super) agents: Vec<AgentSettings>,
+    pub(super) when: Vec<WhenRule>,
 }
 
 /// Returns the folder of the user's configuration.
@@ -93,6 +94,10 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
         }
         if name == "agent" {
             read.agents = agents(value).map_err(|why| wrong(&why))?;
+            continue;
+        }
+        if name == "when" {
+            read.when = when(value).map_err(|why| wrong(&why))?;
             continue;
         }
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
@@ -142,6 +147,21 @@ fn host(name: String, value: toml::Value, shape: &str) -> std::result::Result<Ho
         return Err(format!("host.{}: missing `via`; {shape}", host.name));
     }
     Ok(host)
+}
+
+/// Reads the tables `[[when]]`.
+fn when(value: toml::Value) -> std::result::Result<Vec<WhenRule>, String> {
+    let toml::Value::Array(rules) = value else {
+        return Err("expected tables [[when]], each with a name, a condition and an action".into());
+    };
+    let rules = rules.into_iter().zip(1..).map(|(rule, number)| {
+        let name = rule.get("name").and_then(toml::Value::as_str).unwrap_or_default();
+        let place = format!("[[when]] {number} ({})", muxtap_base::plain::name(name));
+        rule.try_into::<WhenRule>().map_err(|error| format!("{place}: {}", error.message()))
+    });
+    let rules = rules.collect::<std::result::Result<Vec<_>, _>>()?;
+    muxtap_when::check(&rules).map_err(|error| error.message)?;
+    Ok(rules)
 }
 
 /// Reads the tables `[agent.NAME]`.

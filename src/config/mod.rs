@@ -26,7 +26,7 @@ pub use values::{LogFormat, bytes};
 use muxtap_engine::agents::RulesFile;
 
 use self::paths::Paths;
-use crate::api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers};
+use crate::api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers, WhenRule};
 
 /// All settings in effect.
 #[derive(Clone, Debug)]
@@ -87,6 +87,8 @@ pub struct Settings {
     pub hosts: Vec<HostSettings>,
     /// The agents for which sessions can be opened.
     pub agents: Vec<AgentSettings>,
+    /// The rules that stand.
+    pub when: Vec<WhenRule>,
     /// The file that was read.
     file: Option<PathBuf>,
     /// The configuration files as they were before they were read.
@@ -134,7 +136,7 @@ impl Settings {
             allow(unused_mut, reason = "the daemon reads the rules again when they change")
         )]
         let mut files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
-        let file::FileContents { path: file, settings: written, hosts, agents } = file::read(place)?;
+        let file::FileContents { path: file, settings: written, hosts, agents, when } = file::read(place)?;
         let found = KEYS
             .iter()
             .map(|key| {
@@ -197,6 +199,7 @@ impl Settings {
                 .ok_or_else(|| Error::invalid("token_file: no default directory for the token; set token_file"))?,
             hosts,
             agents,
+            when,
             file,
             files,
             found,

@@ -129,6 +129,16 @@ impl Paths {
         self.state_file("waits")
     }
 
+    /// Returns the journal of the rules that stand.
+    pub fn when_journal_file(&self) -> PathBuf {
+        self.state_file("when.jsonl")
+    }
+
+    /// Returns the file of the rules that were added to those of the configuration.
+    pub fn when_added_file(&self) -> PathBuf {
+        self.state_file("when.json")
+    }
+
     /// Returns the default directory of recordings.
     pub fn recordings_dir(&self) -> PathBuf {
         self.state_file("recordings")

@@ -230,8 +230,13 @@ pub async fn serve_routes(
 }
 
 /// Returns what the feature crates keep for this daemon, beside its engine.
-fn rooms(settings: &Settings, paths: &Paths) -> Rooms {
+fn rooms(settings: &Settings, paths: &Paths, engine: &Engine) -> Rooms {
     let approvals = Approvals::default();
+    let places = muxtap_when::Places {
+        journal: paths.when_journal_file(),
+        added: paths.when_added_file(),
+        server: own_socket_dir().join("default"),
+    };
     Rooms {
         sessions: agent_sessions(settings, &approvals),
         approvals: Some(approvals),
@@ -240,6 +245,7 @@ fn rooms(settings: &Settings, paths: &Paths) -> Rooms {
         peers: Peers::sharing(&paths.socket),
         recordings: Recordings::in_dir(paths.recordings_dir()),
         snapshots: Some(Store { snapshots: paths.snapshots_dir(), layouts: paths.layouts_dir() }),
+        when: muxtap_when::When::start(engine, &settings.when, places),
     }
 }
 

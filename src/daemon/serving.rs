@@ -101,7 +101,7 @@ impl<'a> Serving<'a> {
 
     fn new(daemon: &'a Daemon<'a>, engine: Engine, ports: &[Port], writers: Handle) -> Self {
         let Daemon { settings, paths, .. } = *daemon;
-        let rooms = Arc::new(rooms(settings, paths));
+        let rooms = Arc::new(rooms(settings, paths, &engine));
         let pages = pages(settings, paths, &engine);
         if let Some(file) = settings.agents_file.clone() {
             engine.spawn(super::rules::keep_current(engine.clone(), file));
@@ -171,7 +171,8 @@ impl<'a> Serving<'a> {
             return Err(Error::internal("the daemon is served twice"));
         };
         let mut notifications = pin!(activation::keep_notified());
-        let mut idle = pin!(idle(|| engine.is_idle() && rooms.sessions.is_idle(), &open, idle_end));
+        let mut idle =
+            pin!(idle(|| engine.is_idle() && rooms.sessions.is_idle() && rooms.when.is_idle(), &open, idle_end));
         loop {
             tokio::select! {
                 () = app.stop_asked() => return Ok(None),
@@ -234,6 +235,8 @@ impl<'a> Serving<'a> {
     /// Leaves everything to the daemon that has taken over, and passes on to it what is open here.
     async fn leave(mut self, (left, answer): HandedOver, doors: Doors, guard: ClaimGuard, signals: &mut Signals) {
         let Left { engine, requests, pid, .. } = left;
+        // The next daemon watches for its own rules now. What fired here is carried out here.
+        self.rooms.when.leave();
         self.app.replacing().note_places();
         requests.pass_on();
         // Both before this engine ends: its requests are those of the next daemon from now on.
@@ -251,6 +254,7 @@ impl<'a> Serving<'a> {
             self.rooms.sessions.stop().await;
             self.pages.end().await;
             self.until_served().await;
+            self.rooms.when.stop().await;
         };
         tokio::select! {
             () = relayed => {}
@@ -264,6 +268,7 @@ impl<'a> Serving<'a> {
             activation::stopping().await;
         }
         tracing::info!("stopping");
+        self.rooms.when.stop().await;
         self.rooms.sessions.stop().await;
         self.pages.end().await;
         // Open waits and streams end with the engine; then their connections do.

@@ -22,6 +22,7 @@ mod tier;
 #[doc(hidden)]
 pub mod url;
 mod waits;
+mod when;
 pub mod wire;
 /// Next steps in errors, in the words of each caller.
 pub mod words;
@@ -44,3 +45,4 @@ pub use status::StatusIs;
 pub use streams::*;
 pub use tier::{Tier, Tiers};
 pub use waits::*;
+pub use when::*;

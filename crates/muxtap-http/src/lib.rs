@@ -43,6 +43,8 @@ mod snapshots;
 mod status_events;
 mod stream;
 mod waits;
+#[cfg(feature = "daemon")]
+mod when;
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -277,6 +279,9 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/groups", get(snapshots::list_groups))
         .route("/v1/groups/{name}", axum::routing::put(snapshots::set_group).delete(snapshots::remove_group))
         .route("/v1/groups/{name}/input", post(snapshots::group_input))
+        .route("/v1/when", get(when::list).post(when::add))
+        .route("/v1/when/{name}", axum::routing::delete(when::remove))
+        .route("/v1/when-log", get(when::log))
         .route("/v1/hosts", post(hosts::add))
         .route("/v1/hosts/{name}", axum::routing::delete(hosts::forget))
         .route("/openapi.json", get(openapi::document))

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 #[cfg(feature = "daemon")]
-use super::{approvals, mcp, peer, replace, snapshots, status_events};
+use super::{approvals, mcp, peer, replace, snapshots, status_events, when};
 use super::{capability, guard, hosts, recordings, routes, stream, text};
 
 /// The routes of `router`.
@@ -105,7 +105,11 @@ struct Routes;
     snapshots::list_groups,
     snapshots::set_group,
     snapshots::remove_group,
-    snapshots::group_input
+    snapshots::group_input,
+    when::list,
+    when::add,
+    when::remove,
+    when::log
 ))]
 struct DaemonRoutes;
 

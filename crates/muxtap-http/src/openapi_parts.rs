@@ -88,6 +88,17 @@ impl IntoParams for PathRecording {
     }
 }
 
+/// The parameter `{name}` of a rule.
+#[cfg(feature = "daemon")]
+pub struct PathRule;
+
+#[cfg(feature = "daemon")]
+impl IntoParams for PathRule {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("name", "The rule's name")
+    }
+}
+
 /// The parameter `{id}` of a question.
 pub struct PathQuestion;
 

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use hyper::Uri;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{HeaderMap, Request, StatusCode, Uri, client::conn::http1};
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -89,6 +92,38 @@ impl Address {
         };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         Ok(Box::new(tls.connect(name, stream).await?))
+    }
+}
+
+/// A response of an HTTP server.
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Sends one request over a connection of its own, and returns the response. Redirects are not
+/// followed. The caller sets the time limit; dropping the future closes the connection.
+///
+/// `most`: the longest body that is read, in bytes. Error: no connection, an untrusted certificate, a
+/// response that is not HTTP, or a longer body.
+pub async fn exchange(address: &Address, request: Request<Full<Bytes>>, most: usize) -> io::Result<Answer> {
+    let wire = TokioIo::new(address.connect().await?);
+    let (mut sender, connection) = http1::handshake(wire).await.map_err(io::Error::other)?;
+    let exchange = async {
+        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, most).collect().await.map_err(io::Error::other)?.to_bytes();
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    };
+    let mut exchange = std::pin::pin!(exchange);
+    // The connection is driven in this task, so that it ends with the request.
+    tokio::select! {
+        answer = &mut exchange => answer,
+        _ = connection => exchange.await,
     }
 }
 

@@ -7,6 +7,7 @@ use muxtap_peer::Peers;
 use muxtap_record::Recordings;
 use muxtap_sessions::AgentSessions;
 use muxtap_snapshot::Store;
+use muxtap_when::When;
 
 /// The subsystems of a daemon beside its engine. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -25,4 +26,6 @@ pub struct Rooms {
     pub sessions: AgentSessions,
     /// The store of snapshots and layouts.
     pub snapshots: Option<Store>,
+    /// The rules that stand.
+    pub when: When,
 }

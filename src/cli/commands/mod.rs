@@ -37,6 +37,7 @@ pub(super) mod tail;
 #[cfg(feature = "top")]
 pub(super) mod top;
 pub(super) mod wait_for;
+pub(super) mod when;
 pub(super) mod workspace;
 
 use muxtap_core::duration::parse as duration;

@@ -4,14 +4,13 @@
 use std::{io, time::Duration};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{Method, Request, StatusCode, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
+use hyper::{Method, Request, StatusCode, header};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::environment::Platform;
-use muxtap_net::remote::Address;
+use muxtap_net::remote::{self, Address};
 
 /// The time limit for one request, its connection included.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -149,20 +148,8 @@ impl Rest {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(Full::new(body.unwrap_or_default())).map_err(io::Error::other)?;
-        let wire = TokioIo::new(self.address.connect().await?);
-        let (mut sender, connection) = http1::handshake(wire).await.map_err(io::Error::other)?;
-        let exchange = async {
-            let answer = sender.send_request(request).await.map_err(io::Error::other)?;
-            let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
-            Ok((parts.status, pause(&parts.headers), body))
-        };
-        let mut exchange = std::pin::pin!(exchange);
-        // The connection is driven in this task, so that it ends with the request.
-        tokio::select! {
-            answer = &mut exchange => answer,
-            _ = connection => exchange.await,
-        }
+        let answer = remote::exchange(&self.address, request, ANSWER_BYTES).await?;
+        Ok((answer.status, pause(&answer.headers), answer.body))
     }
 }
 

@@ -1,0 +1,425 @@
+//! Rules that stand: what has to happen, in which panes, and what muxtap does then.
+//!
+//! One subscription for each tmux server feeds a [`Matcher`](matcher::Matcher), which is pure: events and
+//! time in, firings out. An [`Actor`](act::Actor) journals each firing and carries it out. All of that runs
+//! on a thread of its own; without rules there is neither the thread nor a subscription. `docs/when.md`
+//! describes the rules.
+
+mod act;
+mod facts;
+mod journal;
+mod limits;
+mod matcher;
+pub mod notify;
+mod post;
+mod rule;
+mod run;
+mod stored;
+mod test;
+mod watch;
+
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use muxtap_api::{
+    Error, ErrorCode, Result, Tier, WhenInfo, WhenList, WhenLog, WhenLogQuery, WhenPost, WhenRule, WhenText,
+};
+use muxtap_engine::{Engine, Server, elsewhere::default_server};
+use tokio::sync::watch as channel;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use test::{Dry, Seen};
+
+use self::{
+    act::Actor,
+    journal::Journal,
+    limits::STOP_LIMIT,
+    rule::{Rule, RuleSet},
+    stored::Stored,
+    watch::{Watched, on_engine},
+};
+
+/// The number of firings that a log has unless the caller names one.
+const LOGGED: u64 = 100;
+
+/// Where the rules of a daemon are kept.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The journal.
+    pub journal: PathBuf,
+    /// The file of added rules.
+    pub added: PathBuf,
+    /// The socket of the tmux server that is watched even if no caller has named it.
+    pub server: PathBuf,
+}
+
+/// Checks rules of a configuration. Error: `INVALID_ARGUMENT` for the first wrong one.
+pub fn check(rules: &[WhenRule]) -> Result<()> {
+    let rules = rules.iter().map(|rule| Rule::of(rule.clone()).map(Arc::new)).collect::<Result<_>>()?;
+    RuleSet::of(rules).map(drop)
+}
+
+/// The rules of a daemon; clones share them. Without [`When::start`] there are none, and none can be added.
+#[derive(Clone, Debug, Default)]
+pub struct When {
+    inner: Option<Arc<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    engine: EngineHandle,
+    server: PathBuf,
+    actor: Arc<Actor>,
+    stored: Stored,
+    all: Mutex<All>,
+    /// The rules in effect.
+    rules: channel::Sender<Arc<RuleSet>>,
+    /// Whether the thread was started.
+    started: AtomicBool,
+    stop: CancellationToken,
+    /// The thread's life.
+    tasks: TaskTracker,
+}
+
+/// An engine, without a form for debugging.
+struct EngineHandle(Engine);
+
+impl std::fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+/// All rules.
+#[derive(Debug, Default)]
+struct All {
+    configured: Vec<Arc<Rule>>,
+    added: Vec<Arc<Rule>>,
+    /// Why rules are not in effect.
+    problems: Vec<String>,
+}
+
+impl All {
+    fn in_order(&self) -> Vec<Arc<Rule>> {
+        self.configured.iter().chain(&self.added).cloned().collect()
+    }
+}
+
+impl When {
+    /// Starts the rules of the configuration, and those that were added to an earlier daemon. A rule that
+    /// cannot be used is left out, and listed.
+    pub fn start(engine: &Engine, configured: &[WhenRule], places: Places) -> Self {
+        let mut all = All::default();
+        for rule in configured {
+            match Rule::of(rule.clone()) {
+                Ok(rule) => all.configured.push(Arc::new(rule)),
+                Err(error) => all.problems.push(error.message),
+            }
+        }
+        let stored = Stored(places.added);
+        let mut names: HashSet<String> = all.configured.iter().map(|rule| rule.name().to_owned()).collect();
+        match stored.read() {
+            Err(error) => all.problems.push(format!("the added rules are not in effect: {}", error.message)),
+            Ok(rules) => {
+                for given in rules {
+                    let name = given.name.clone();
+                    match Rule::of(given) {
+                        Ok(_) if !names.insert(name.clone()) => {
+                            all.problems.push(format!("rule {name}: the configuration has a rule of this name"));
+                        }
+                        // Each by itself: one wrong pattern must not disable the others.
+                        Ok(rule) => match RuleSet::of(vec![Arc::new(rule)]).map(|mut set| set.rules.pop()) {
+                            Ok(rule) => all.added.extend(rule),
+                            Err(error) => all.problems.push(error.message),
+                        },
+                        Err(error) => all.problems.push(error.message),
+                    }
+                }
+            }
+        }
+        let rules = RuleSet::of(all.in_order()).unwrap_or_else(|error| {
+            all.problems.push(format!("no rule is in effect: {}", error.message));
+            RuleSet::default()
+        });
+        for problem in &all.problems {
+            tracing::warn!("{problem}");
+        }
+        let is_needed = !rules.rules.is_empty();
+        let inner = Arc::new(Inner {
+            engine: EngineHandle(engine.clone()),
+            server: places.server,
+            actor: Arc::new(Actor::new(Journal::new(places.journal))),
+            stored,
+            all: Mutex::new(all),
+            rules: channel::Sender::new(Arc::new(rules)),
+            started: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        if is_needed && let Err(error) = inner.start() {
+            tracing::warn!("{error}; no rule is in effect");
+        }
+        Self { inner: Some(inner) }
+    }
+
+    fn inner(&self) -> Result<&Arc<Inner>> {
+        self.inner.as_ref().ok_or_else(|| Error::unavailable("this process has no rules; they belong to the daemon"))
+    }
+
+    /// Returns whether no rule needs this daemon.
+    pub fn is_idle(&self) -> bool {
+        self.inner.as_ref().is_none_or(|inner| inner.rules.borrow().rules.is_empty() && inner.actor.tasks.is_empty())
+    }
+
+    /// Lists the rules, without secrets. Error: `READ_ONLY`.
+    pub fn list(&self, engine: &Engine) -> Result<WhenList> {
+        engine.authorize(Tier::Read)?;
+        let Some(inner) = &self.inner else { return Ok(WhenList::default()) };
+        let is_user = engine.caller().principal.is_user();
+        let all = inner.all();
+        let info = |rule: &Arc<Rule>, configured| WhenInfo {
+            rule: shown(&rule.given, is_user),
+            configured,
+            ..inner.actor.counts(rule.name())
+        };
+        let configured = all.configured.iter().map(|rule| info(rule, true));
+        let rules = configured.chain(all.added.iter().map(|rule| info(rule, false))).collect();
+        Ok(WhenList { rules, problems: all.problems.clone() })
+    }
+
+    /// Adds a rule, or replaces an added one of its name, until it is removed.
+    ///
+    /// Errors: `UNAUTHORIZED` for a caller other than the user, `READ_ONLY`, `INVALID_ARGUMENT`, `CONFLICT` if
+    /// the configuration has a rule of this name or the rule cannot be stored.
+    pub async fn add(&self, engine: &Engine, given: WhenRule) -> Result<WhenInfo> {
+        Inner::check(engine, "adding a rule")?;
+        if given.type_text.is_some() {
+            engine.authorize(Tier::Input)?;
+        }
+        let inner = self.inner()?.clone();
+        let is_user = engine.caller().principal.is_user();
+        let rule = Arc::new(Rule::of(given)?);
+        let name = rule.name().to_owned();
+        let added = rule.clone();
+        inner
+            .change(move |all| {
+                if all.configured.iter().any(|other| other.name() == added.name()) {
+                    let message = format!("rule {}: the configuration has a rule of this name", added.name());
+                    return Err(Error::new(ErrorCode::Conflict, message));
+                }
+                all.added.retain(|other| other.name() != added.name());
+                all.added.push(added);
+                Ok(())
+            })
+            .await?;
+        inner.actor.forget(&name);
+        inner.start()?;
+        engine.record_about("add-rule", &name, "ok");
+        Ok(WhenInfo { rule: shown(&rule.given, is_user), ..WhenInfo::default() })
+    }
+
+    /// Removes a rule that was added.
+    ///
+    /// Errors: `UNAUTHORIZED` for a caller other than the user, `READ_ONLY`, `NOT_FOUND`, `CONFLICT` for a rule
+    /// of the configuration.
+    pub async fn remove(&self, engine: &Engine, name: &str) -> Result<()> {
+        Inner::check(engine, "removing a rule")?;
+        let inner = self.inner()?.clone();
+        let wanted = name.to_owned();
+        inner
+            .change(move |all| {
+                if all.configured.iter().any(|rule| rule.name() == wanted) {
+                    let message = format!("rule {wanted}: it belongs to the configuration; remove it there");
+                    return Err(Error::new(ErrorCode::Conflict, message));
+                }
+                let before = all.added.len();
+                all.added.retain(|rule| rule.name() != wanted);
+                if all.added.len() == before {
+                    let wanted = muxtap_base::plain::name(&wanted);
+                    return Err(Error::not_found(format!("unknown rule `{wanted}`; see the list of rules")));
+                }
+                Ok(())
+            })
+            .await?;
+        inner.actor.forget(name);
+        engine.record_about("remove-rule", name, "ok");
+        Ok(())
+    }
+
+    /// Returns the latest firings. Error: `READ_ONLY`; `CONFLICT` if the journal cannot be read.
+    pub async fn log(&self, engine: &Engine, query: &WhenLogQuery) -> Result<WhenLog> {
+        engine.authorize(Tier::Read)?;
+        let Some(inner) = self.inner.clone() else { return Ok(WhenLog::default()) };
+        let most = usize::try_from(query.n.unwrap_or(LOGGED)).unwrap_or(usize::MAX);
+        let rule = query.rule.clone();
+        let read = tokio::task::spawn_blocking(move || inner.actor.journal().read(most, rule.as_deref())).await;
+        let read = read.map_err(|error| Error::internal(error.to_string()))?;
+        let failed = |error| Error::new(ErrorCode::Conflict, format!("the journal of rules cannot be read: {error}"));
+        Ok(WhenLog { firings: read.map_err(failed)? })
+    }
+
+    /// Stops watching. What has fired is still carried out.
+    pub fn leave(&self) {
+        if let Some(inner) = &self.inner {
+            inner.stop.cancel();
+        }
+    }
+
+    /// Stops watching, and waits until the firings so far are carried out, up to a limit.
+    pub async fn stop(&self) {
+        self.leave();
+        if let Some(inner) = &self.inner {
+            inner.tasks.close();
+            inner.tasks.wait().await;
+        }
+    }
+}
+
+impl Inner {
+    fn check(engine: &Engine, what: &str) -> Result<()> {
+        engine.authorize(Tier::Create)?;
+        engine.check_user(what, "[[when]] in config.toml has rules, too")
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the added rules: checked, compiled and stored, then in effect.
+    async fn change(self: &Arc<Self>, change: impl FnOnce(&mut All) -> Result<()> + Send + 'static) -> Result<()> {
+        let own = self.clone();
+        let changed = tokio::task::spawn_blocking(move || {
+            // Held meanwhile: two changes at once would lose one.
+            let mut all = own.all();
+            let mut next = All { configured: all.configured.clone(), added: all.added.clone(), problems: Vec::new() };
+            change(&mut next)?;
+            let rules = RuleSet::of(next.in_order())?;
+            own.stored.write(next.added.iter().map(|rule| &rule.given))?;
+            all.added = next.added;
+            own.rules.send_replace(Arc::new(rules));
+            Ok(())
+        });
+        changed.await.map_err(|error| Error::internal(error.to_string()))?
+    }
+
+    /// Starts the thread of the rules, unless it runs.
+    fn start(self: &Arc<Self>) -> Result<()> {
+        if self.started.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| Error::internal(format!("rules: cannot start a thread: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
+        let runtime = runtime.map_err(failed)?;
+        let (own, token) = (self.clone(), self.tasks.token());
+        let run = move || {
+            let _token = token;
+            runtime.block_on(own.run());
+        };
+        std::thread::Builder::new().name("rules".into()).spawn(run).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Watches all servers until the rules stop.
+    async fn run(self: Arc<Self>) {
+        let engine = self.engine.0.clone();
+        let end = engine.end();
+        let mut rules = self.rules.subscribe();
+        let watches = TaskTracker::new();
+        let mut watched = HashSet::new();
+        let mut changes = engine.changes();
+        loop {
+            let set = rules.borrow_and_update().clone();
+            for server in self.servers(&set).await {
+                let host = server_host(&server);
+                if set.are_on(host.as_deref()) && watched.insert(server.socket().to_owned()) {
+                    let (actor, stop) = (self.actor.clone(), self.stop.clone());
+                    let of = Watched { server, host, actor, rules: self.rules.subscribe(), stop };
+                    watches.spawn(of.run());
+                }
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                () = end.cancelled() => break,
+                next = changes.next() => if next.is_none() { break },
+                _ = rules.changed() => {}
+            }
+        }
+        self.stop.cancel();
+        watches.close();
+        watches.wait().await;
+        self.actor.tasks.close();
+        // What takes longer is dropped with the runtime: its end is not known.
+        let _ = tokio::time::timeout(STOP_LIMIT, self.actor.tasks.wait()).await;
+    }
+
+    /// Returns the servers that are followed, the default one, and those that rules name.
+    async fn servers(&self, rules: &RuleSet) -> Vec<Server> {
+        let engine = self.engine.0.clone();
+        let default = rules.are_on(None).then(|| self.server.clone());
+        let hosts: Vec<String> = rules.hosts().map(default_server).collect();
+        let find = async move {
+            let mut servers = engine.followed_servers();
+            servers.extend(default.and_then(|socket| engine.server_at(&socket).ok()));
+            for host in hosts {
+                match engine.server_named(Some(&host)) {
+                    Ok(server) => servers.push(server),
+                    Err(error) => tracing::debug!("rules: {host}: {error}"),
+                }
+            }
+            Ok(servers)
+        };
+        on_engine(self.engine.0.clone(), find).await.unwrap_or_default()
+    }
+}
+
+/// Returns the name of a server's host, if it is not this machine: the address is `HOST/NAME` there.
+fn server_host(server: &Server) -> Option<String> {
+    let socket = server.socket();
+    if socket.is_absolute() {
+        return None;
+    }
+    socket.to_str()?.split_once('/').map(|(host, _)| host.to_owned())
+}
+
+/// Returns a rule without what may be a secret.
+fn shown(rule: &WhenRule, is_user: bool) -> WhenRule {
+    let mut rule = rule.clone();
+    if let Some(WhenPost { url, headers, .. }) = &mut rule.post {
+        if let WhenText::Plain(url) = url {
+            *url = origin(url);
+        }
+        for value in headers.values_mut() {
+            if let WhenText::Plain(value) = value {
+                *value = "…".into();
+            }
+        }
+    }
+    if !is_user {
+        for word in rule.run.iter_mut().skip(1) {
+            *word = "…".into();
+        }
+        if let Some(text) = &mut rule.type_text {
+            *text = "…".into();
+        }
+        if let Some(WhenPost { template, .. }) = &mut rule.post {
+            *template = template.take().map(|_| "…".into());
+        }
+    }
+    rule
+}
+
+/// Returns the beginning of a URL, up to its host: the rest may be a secret.
+fn origin(url: &str) -> String {
+    let scheme = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(scheme..).and_then(|rest| rest.find(['/', '?', '#'])).map_or(url.len(), |at| scheme + at);
+    format!("{}/…", url.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;
