@@ -111,4 +111,5 @@ mod upgrade;
 mod wait_begin;
 mod waits;
 mod watch;
+mod when;
 mod wire;

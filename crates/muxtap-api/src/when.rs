@@ -138,6 +138,9 @@ pub enum WhenPreset {
 pub struct WhenList {
     /// The rules: those of the configuration, then the added ones.
     pub rules: Vec<WhenInfo>,
+    /// The tmux servers that are watched now for these rules, by their sockets.
+    #[serde(default)]
+    pub servers: Vec<String>,
     /// Why rules are not in effect, if they are not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,

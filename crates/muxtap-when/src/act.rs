@@ -1,7 +1,7 @@
 //! Carries out firings: one after the other for each rule, journalled before and after.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -18,7 +18,9 @@ use crate::{
     journal::Journal,
     limits::{NOTIFY_LIMIT, PAUSE, PAUSE_MOST, QUEUE, RUNNING, TYPE_LIMIT},
     matcher::{Fired, Outcome, Withheld},
-    notify, run,
+    notify,
+    rule::RuleSet,
+    run,
     watch::on_engine,
 };
 
@@ -43,6 +45,8 @@ pub(crate) struct Actor {
     /// One permit for each program that runs.
     running: Semaphore,
     pub(crate) typing: broadcast::Sender<Typing>,
+    /// The servers that are watched, and for which rules.
+    watched: Mutex<BTreeMap<String, Arc<RuleSet>>>,
     /// The tasks that carry out firings.
     pub(crate) tasks: TaskTracker,
 }
@@ -67,7 +71,26 @@ impl Actor {
             rules: Mutex::default(),
             running: Semaphore::new(RUNNING),
             typing: broadcast::Sender::new(1024),
+            watched: Mutex::default(),
             tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Returns the servers that are watched for these rules.
+    pub(crate) fn watched_for(&self, rules: &Arc<RuleSet>) -> Vec<String> {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched
+            .iter()
+            .filter(|(_, for_rules)| Arc::ptr_eq(for_rules, rules))
+            .map(|(server, _)| server.clone())
+            .collect()
+    }
+
+    pub(crate) fn set_watched(&self, server: &str, rules: Option<&Arc<RuleSet>>) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        match rules {
+            Some(rules) => drop(watched.insert(server.to_owned(), rules.clone())),
+            None => drop(watched.remove(server)),
         }
     }
 

@@ -190,7 +190,8 @@ impl When {
         };
         let configured = all.configured.iter().map(|rule| info(rule, true));
         let rules = configured.chain(all.added.iter().map(|rule| info(rule, false))).collect();
-        Ok(WhenList { rules, problems: all.problems.clone() })
+        let servers = inner.actor.watched_for(&inner.rules.borrow());
+        Ok(WhenList { rules, servers, problems: all.problems.clone() })
     }
 
     /// Adds a rule, or replaces an added one of its name, until it is removed.

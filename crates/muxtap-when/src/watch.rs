@@ -63,7 +63,7 @@ impl Watched {
                 None => Matcher::new(rules.clone(), socket.clone(), self.host.clone()),
             };
             match self.subscribe(&rules, resume.take(), &mut known).await {
-                Ok(mut subscription) => match self.follow(&mut subscription, &mut known).await {
+                Ok(mut subscription) => match self.follow(&mut subscription, &mut known, &socket, &rules).await {
                     Ended::Stopped => return,
                     Ended::Changed => {
                         resume = Some(subscription.resume_token());
@@ -128,7 +128,20 @@ impl Watched {
     }
 
     /// Follows the events.
-    async fn follow(&mut self, subscription: &mut Subscription, matcher: &mut Matcher) -> Ended {
+    async fn follow(
+        &mut self,
+        subscription: &mut Subscription,
+        matcher: &mut Matcher,
+        socket: &str,
+        rules: &Arc<RuleSet>,
+    ) -> Ended {
+        self.actor.set_watched(socket, Some(rules));
+        let ended = self.handle_events(subscription, matcher).await;
+        self.actor.set_watched(socket, None);
+        ended
+    }
+
+    async fn handle_events(&mut self, subscription: &mut Subscription, matcher: &mut Matcher) -> Ended {
         let mut typing = self.actor.typing.subscribe();
         let engine = self.server.engine().clone();
         let mut activities = engine.activities();
