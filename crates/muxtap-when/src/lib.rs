@@ -31,7 +31,7 @@ use muxtap_api::{
     Error, ErrorCode, Result, Tier, WhenInfo, WhenList, WhenLog, WhenLogQuery, WhenPost, WhenRule, WhenText,
 };
 use muxtap_engine::{Engine, Server, elsewhere::default_server};
-use tokio::sync::watch as channel;
+use tokio::{sync::watch as channel, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use test::{Dry, Seen};
@@ -78,6 +78,8 @@ struct Inner {
     actor: Arc<Actor>,
     stored: Stored,
     all: Mutex<All>,
+    /// Held by a change from its beginning to its end: two changes at once would lose one.
+    changing: Mutex<()>,
     /// The rules in effect.
     rules: channel::Sender<Arc<RuleSet>>,
     /// Whether the thread was started.
@@ -157,6 +159,7 @@ impl When {
             actor: Arc::new(Actor::new(Journal::new(places.journal))),
             stored,
             all: Mutex::new(all),
+            changing: Mutex::default(),
             rules: channel::Sender::new(Arc::new(rules)),
             started: AtomicBool::new(false),
             stop: CancellationToken::new(),
@@ -296,13 +299,15 @@ impl Inner {
     async fn change(self: &Arc<Self>, change: impl FnOnce(&mut All) -> Result<()> + Send + 'static) -> Result<()> {
         let own = self.clone();
         let changed = tokio::task::spawn_blocking(move || {
-            // Held meanwhile: two changes at once would lose one.
-            let mut all = own.all();
-            let mut next = All { configured: all.configured.clone(), added: all.added.clone(), problems: Vec::new() };
+            let _changing = own.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = {
+                let all = own.all();
+                All { configured: all.configured.clone(), added: all.added.clone(), problems: Vec::new() }
+            };
             change(&mut next)?;
             let rules = RuleSet::of(next.in_order())?;
             own.stored.write(next.added.iter().map(|rule| &rule.given))?;
-            all.added = next.added;
+            own.all().added = next.added;
             own.rules.send_replace(Arc::new(rules));
             Ok(())
         });
@@ -331,7 +336,7 @@ impl Inner {
         let engine = self.engine.0.clone();
         let end = engine.end();
         let mut rules = self.rules.subscribe();
-        let watches = TaskTracker::new();
+        let mut watches = JoinSet::new();
         let mut watched = HashSet::new();
         let mut changes = engine.changes();
         loop {
@@ -341,7 +346,11 @@ impl Inner {
                 if set.are_on(host.as_deref()) && watched.insert(server.socket().to_owned()) {
                     let (actor, stop) = (self.actor.clone(), self.stop.clone());
                     let of = Watched { server, host, actor, rules: self.rules.subscribe(), stop };
-                    watches.spawn(of.run());
+                    watches.spawn(async move {
+                        let socket = of.server.socket().to_owned();
+                        of.run().await;
+                        socket
+                    });
                 }
             }
             tokio::select! {
@@ -349,11 +358,15 @@ impl Inner {
                 () = end.cancelled() => break,
                 next = changes.next() => if next.is_none() { break },
                 _ = rules.changed() => {}
+                // No rule is for it any more, or one is again.
+                Some(ended) = watches.join_next() => match ended {
+                    Ok(socket) => drop(watched.remove(&socket)),
+                    Err(error) => tracing::error!("rules: a server is no longer watched: {error}"),
+                },
             }
         }
         self.stop.cancel();
-        watches.close();
-        watches.wait().await;
+        while watches.join_next().await.is_some() {}
         self.actor.tasks.close();
         // What takes longer is dropped with the runtime: its end is not known.
         let _ = tokio::time::timeout(STOP_LIMIT, self.actor.tasks.wait()).await;

@@ -137,8 +137,7 @@ mod tests {
             Ok("status 0".into())
         );
         // A process that it leaves behind holds its output open, and no one waits for that.
-        let left = run(&sh("sleep 5 & exit 0"), &facts, LONG);
-        assert_eq!(left.await, Ok("status 0".into()));
+        assert_eq!(run(&sh("sleep 5 & exit 0"), &facts, LONG).await, Ok("status 0".into()));
     }
 
     #[tokio::test]
@@ -156,8 +155,9 @@ mod tests {
             }
         };
         // Dropping it is what the limit does, once the child is there.
+        let facts = Facts::default();
         tokio::select! {
-            ended = run(&words, &Facts::default(), LONG) => panic!("{ended:?}"),
+            ended = run(&words, &facts, LONG) => panic!("{ended:?}"),
             () = started => {}
         }
         let child: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();

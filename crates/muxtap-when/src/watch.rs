@@ -39,7 +39,7 @@ enum Ended {
 }
 
 impl Watched {
-    /// Watches the server until the rules stop. Without a rule for it nothing is followed.
+    /// Watches the server until the rules stop, or none is for it.
     pub(crate) async fn run(mut self) {
         let socket = self.server.socket().display().to_string();
         let mut matcher: Option<Matcher> = None;
@@ -47,11 +47,7 @@ impl Watched {
         loop {
             let rules = self.rules.borrow_and_update().clone();
             if !rules.are_on(self.host.as_deref()) {
-                (matcher, resume) = (None, None);
-                if !self.until_rules_change().await {
-                    return;
-                }
-                continue;
+                return;
             }
             // Before the attempt: what is announced during it is seen.
             let announced = self.server.announcements();
@@ -85,14 +81,6 @@ impl Watched {
         }
     }
 
-    /// Waits until the rules change. Returns `false` if they stop.
-    async fn until_rules_change(&mut self) -> bool {
-        tokio::select! {
-            changed = self.rules.changed() => changed.is_ok(),
-            () = self.stop.cancelled() => false,
-        }
-    }
-
     /// Waits until the server may be back, or the rules change. Returns `false` if they stop.
     async fn until_back(&mut self, mut announced: broadcast::Receiver<(Arc<std::path::Path>, Event)>) -> bool {
         loop {
@@ -111,13 +99,16 @@ impl Watched {
     }
 
     async fn subscribe(&self, rules: &RuleSet, resume: Option<String>, matcher: &mut Matcher) -> Result<Subscription> {
+        let is_new = resume.is_none();
         let request = SubscribeRequest { resume, ..rules.subscription(self.host.as_deref()) };
-        let wants_agents = request.types.contains(&EventKind::Agent);
+        let wants_agents = is_new && request.types.contains(&EventKind::Agent);
         let server = self.server.clone();
         let subscription = on_engine(server.engine().clone(), async move { server.subscribe(&request).await }).await?;
         matcher.set_panes(self.panes().await?);
         if wants_agents {
-            matcher.set_agents(&self.server.known_agents());
+            let server = self.server.clone();
+            let list = on_engine(server.engine().clone(), async move { server.agents().await }).await?;
+            matcher.set_agents(&list.agents);
         }
         Ok(subscription)
     }
