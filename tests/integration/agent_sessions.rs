@@ -2,6 +2,7 @@
 //! ways that a real one should not. `scripts/acp-agents` runs turns of real agents.
 
 mod bounds;
+mod protocol;
 mod questions;
 
 use std::{

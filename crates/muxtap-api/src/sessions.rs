@@ -20,15 +20,136 @@ pub struct AgentSessionRequest {
     /// The first prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The earlier session of the agent to continue (`session/load`), by its id or its name.
+    /// The earlier session of the agent to continue, by its id or its name: without its earlier messages
+    /// if the agent can (`session/resume`), else with them (`session/load`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
     /// The initial mode, as the agent names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// The agent's own login to use first, by its id: the error of an agent that requires a login names
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
     /// Environment variables for the agent, in addition to the daemon's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+/// The request of `PATCH /v1/agent-sessions/{id}`: sets a session's mode and options.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSessionPatch {
+    /// The mode: one of the session's `modes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The session's `options` to set, by their ids; `true` or `false` for an option that is on or off.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+}
+
+/// The request of `POST /v1/agent-sessions/earlier`: starts an agent that lists its own sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentEarlierRequest {
+    /// The provider: a name from the configuration, or `sdk` for its default.
+    pub provider: String,
+    /// The directory whose sessions are listed, an absolute path.
+    pub cwd: String,
+    /// List the sessions of all directories.
+    #[serde(default)]
+    pub all: bool,
+    /// The agent's own login to use first, as in `POST /v1/agent-sessions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
+    /// Environment variables for the agent, in addition to the daemon's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// A session that an agent has stored, as the agent describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentEarlier {
+    /// The agent's id of the session: `resume` continues it.
+    pub session_id: String,
+    /// Its directory.
+    pub cwd: String,
+    /// Its title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// When it was last used, in the agent's words (ISO 8601).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<String>,
+}
+
+/// The response to `POST /v1/agent-sessions/earlier`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentEarlierList {
+    /// The sessions, in the agent's order.
+    pub sessions: Vec<AgentEarlier>,
+    /// Whether the agent has more than are listed.
+    pub more: bool,
+}
+
+/// Something that a session offers to choose: a mode, or a value of an option.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentChoice {
+    /// Its id.
+    pub id: String,
+    /// Its label.
+    pub name: String,
+    /// What it means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// An option of a session, such as its model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionOption {
+    /// Its id.
+    pub id: String,
+    /// Its label.
+    pub name: String,
+    /// What it is for: `mode`, `model`, `thought_level`, or another word of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// Its value; `true` or `false` for an option that is on or off.
+    pub value: String,
+    /// The possible values; empty for an option that is on or off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<AgentChoice>,
+}
+
+/// A step of an agent's plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentPlanEntry {
+    /// What is to be done.
+    pub content: String,
+    /// Its priority: `high`, `medium` or `low`.
+    pub priority: String,
+    /// Its status: `pending`, `in_progress` or `completed`.
+    pub status: String,
+}
+
+/// The use of a session's context, and its cost so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AgentUsage {
+    /// The tokens in the model's context.
+    pub used: u64,
+    /// The size of the context, in tokens.
+    pub size: u64,
+    /// The cost of the whole session, if the agent reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<AgentCost>,
+}
+
+/// An amount of money.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AgentCost {
+    /// The amount.
+    pub amount: f64,
+    /// The currency, by its ISO 4217 code.
+    pub currency: String,
 }
 
 /// The state of an agent session.
@@ -65,6 +186,21 @@ pub struct AgentSessionInfo {
     /// The mode, if the agent has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// The modes that the session can have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modes: Vec<AgentChoice>,
+    /// The session's options, such as its model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<SessionOption>,
+    /// The agent's own title for the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The agent's plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plan: Vec<AgentPlanEntry>,
+    /// The use of the context, and the cost, if the agent has reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<AgentUsage>,
     /// The agent's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -207,7 +343,7 @@ impl PromptAnswer {
     }
 }
 
-/// A permission question of an agent.
+/// A question of an agent to a person: for permission, for information (a form), or to open a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentQuestion {
     /// Its id in the session.
@@ -225,16 +361,23 @@ pub struct AgentQuestion {
     /// too long lacks its middle, and says how much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The answers that it accepts.
+    /// The URL that the person is asked to open. muxtap never opens it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The fields that the person is asked to fill in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub form: Vec<FormField>,
+    /// The answers that it accepts. A form and a URL have `accept`, `decline` and `cancel`.
     pub options: Vec<PermissionOption>,
-    /// When it is denied by default, in milliseconds since 1970.
+    /// When it is denied by default, or a form or URL canceled, in milliseconds since 1970.
     pub deadline_ms: u64,
 }
 
 impl AgentQuestion {
     /// Creates a question with these answers that is denied by default at this time.
     pub fn new(id: String, title: String, options: Vec<PermissionOption>, deadline_ms: u64) -> Self {
-        Self { id, title, asked_by: String::new(), kind: None, detail: None, options, deadline_ms }
+        let (url, form) = (None, Vec::new());
+        Self { id, title, asked_by: String::new(), kind: None, detail: None, url, form, options, deadline_ms }
     }
 
     /// Returns the option that a plain yes or no selects: once before always.
@@ -242,6 +385,44 @@ impl AgentQuestion {
         let kinds = if allow { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         kinds.iter().find_map(|kind| self.options.iter().find(|option| option.kind == *kind))
     }
+}
+
+/// A field of a form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FormField {
+    /// Its name.
+    pub name: String,
+    /// The kind of its value: `string`, `number`, `integer`, `boolean`, or `array` for a list of `choices`.
+    pub kind: String,
+    /// Its label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Whether a value is needed.
+    pub required: bool,
+    /// The value if none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub default: Option<Value>,
+    /// The possible values; empty if any value is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<AgentChoice>,
+    /// The least number, length or count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub min: Option<serde_json::Number>,
+    /// The greatest number, length or count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub max: Option<serde_json::Number>,
+    /// The format of a text: `email`, `uri`, `date` or `date-time`. The agent checks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// A regex for a text. The agent checks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
 }
 
 /// An answer that a question accepts.
@@ -269,7 +450,7 @@ pub struct AgentQuestionList {
     pub questions: Vec<AgentQuestion>,
 }
 
-/// `POST /v1/agent-sessions/{id}/questions/{question}`: one of the two fields.
+/// `POST /v1/agent-sessions/{id}/questions/{question}`: `option` or `allow`, and a form's `content`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentAnswerRequest {
@@ -280,6 +461,10 @@ pub struct AgentAnswerRequest {
     /// cancels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<bool>,
+    /// The values of a form's fields, for `accept` or a yes; a field that is missing has its default.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Object)]
+    pub content: BTreeMap<String, Value>,
 }
 
 /// Something that happened in an agent session.
@@ -312,16 +497,28 @@ pub enum AgentEvent {
     Message {
         /// The text.
         text: String,
+        /// The agent's id of the message: parts with one id are one message, and another id begins
+        /// another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<String>,
     },
     /// A part of the agent's thoughts.
     Thought {
         /// The text.
         text: String,
+        /// The agent's id of the message: parts with one id are one message, and another id begins
+        /// another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<String>,
     },
     /// A part of an earlier prompt, when a session is continued.
     User {
         /// The text.
         text: String,
+        /// The agent's id of the message: parts with one id are one message, and another id begins
+        /// another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<String>,
     },
     /// A tool is called, or its call has news.
     Tool {
@@ -344,6 +541,27 @@ pub enum AgentEvent {
     Mode {
         /// The mode.
         mode: String,
+    },
+    /// The session's options, or their values, have changed.
+    Options {
+        /// All options.
+        options: Vec<SessionOption>,
+    },
+    /// The agent has a plan, which replaces an earlier one.
+    Plan {
+        /// Its steps; of a very long plan only the first ones.
+        entries: Vec<AgentPlanEntry>,
+    },
+    /// The use of the context, or the cost, has changed.
+    Usage {
+        /// The current figures.
+        usage: AgentUsage,
+    },
+    /// The agent has given the session a title.
+    Title {
+        /// The title; absent if the agent has removed it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
     },
     /// An update of another kind, as the agent sent it.
     Update {

@@ -343,7 +343,8 @@ fn page_routes() -> Router<App> {
 fn session_routes() -> Router<App> {
     Router::new()
         .route("/v1/agent-sessions", get(sessions::list).post(sessions::create))
-        .route("/v1/agent-sessions/{id}", get(sessions::one).delete(sessions::kill))
+        .route("/v1/agent-sessions/earlier", post(sessions::earlier))
+        .route("/v1/agent-sessions/{id}", get(sessions::one).patch(sessions::set).delete(sessions::kill))
         .route("/v1/agent-sessions/{id}/prompts", post(sessions::prompt))
         .route("/v1/agent-sessions/{id}/interrupt", post(sessions::interrupt))
         .route("/v1/agent-sessions/{id}/events", get(sessions::events))

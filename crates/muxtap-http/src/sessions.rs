@@ -23,15 +23,15 @@ use super::{
 };
 
 use muxtap_api::{
-    AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestionList, AgentSessionInfo,
-    AgentSessionList, AgentSessionRequest, AgentSessionsQuery, AgentWaitAnswer, AgentWaitRequest, DoneAnswer, Error,
-    ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
+    AgentAnswerRequest, AgentEarlierList, AgentEarlierRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery,
+    AgentQuestionList, AgentSessionInfo, AgentSessionList, AgentSessionPatch, AgentSessionRequest, AgentSessionsQuery,
+    AgentWaitAnswer, AgentWaitRequest, DoneAnswer, Error, ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
 };
 use muxtap_sessions::{AgentSessions, EventReader};
 
 /// The OpenAPI document's routes of agent sessions.
 #[derive(OpenApi)]
-#[openapi(paths(list, create, one, kill, prompt, interrupt, events, stream, wait, questions, answer))]
+#[openapi(paths(list, earlier, create, one, set, kill, prompt, interrupt, events, stream, wait, questions, answer))]
 pub(super) struct AgentSessionRoutes;
 
 fn sessions(app: &App) -> &AgentSessions {
@@ -46,6 +46,23 @@ fn sessions(app: &App) -> &AgentSessions {
 )]
 pub async fn list(app: App, Params(query): Params<AgentSessionsQuery>) -> Result<Json<AgentSessionList>> {
     Ok(Json(AgentSessionList { sessions: sessions(&app).list(&app.engine, query.provider.as_deref())? }))
+}
+
+/// Lists the sessions that an agent has stored, which `resume` can continue. Starts the agent for that,
+/// and ends it again.
+#[utoipa::path(
+    post, path = "/v1/agent-sessions/earlier", operation_id = "list_earlier_agent_sessions", tag = "agent sessions",
+    params(ServerQuery),
+    request_body = AgentEarlierRequest,
+    responses((status = 200, description = "The answer", body = AgentEarlierList), Failures)
+)]
+pub async fn earlier(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Body(request): Body<AgentEarlierRequest>,
+) -> Result<Json<AgentEarlierList>> {
+    let server = server(&app, &at)?;
+    Ok(Json(sessions(&app).earlier(&server, request).await?))
 }
 
 /// Starts a coding agent and opens a session of it.
@@ -72,6 +89,29 @@ pub async fn create(
 )]
 pub async fn one(app: App, PathWord(id): PathWord) -> Result<Json<AgentSessionInfo>> {
     Ok(Json(sessions(&app).get(&app.engine, &id)?))
+}
+
+/// Sets an agent session's mode and options.
+///
+/// Accepted on the Unix socket, or from a page with all permissions, as an answer to a question is: a
+/// mode can end all questions. Otherwise UNAUTHORIZED.
+#[utoipa::path(
+    patch, path = "/v1/agent-sessions/{id}", operation_id = "patch_agent_session", tag = "agent sessions",
+    params(PathAgentSession),
+    request_body = AgentSessionPatch,
+    responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
+)]
+pub async fn set(
+    peer: Option<Extension<Peer>>,
+    app: App,
+    PathWord(id): PathWord,
+    Body(request): Body<AgentSessionPatch>,
+) -> Result<Json<AgentSessionInfo>> {
+    let caller = match &peer {
+        Some(Extension(peer)) => super::approvals::answerer(&app, peer).await,
+        None => None,
+    };
+    Ok(Json(sessions(&app).set(&app.engine, &id, &request, caller.as_ref()).await?))
 }
 
 /// Ends an agent and everything it has started; the response arrives when they are gone.
@@ -187,7 +227,7 @@ pub async fn wait(
     Ok(Json(sessions(&app).wait(&app.engine, &id, &request).await?))
 }
 
-/// Lists the open permission questions.
+/// Lists the open questions: for permission, with a form, or with a URL.
 #[utoipa::path(
     get, path = "/v1/agent-sessions/{id}/questions", operation_id = "list_agent_questions", tag = "agent sessions",
     params(PathAgentSession),
@@ -197,7 +237,7 @@ pub async fn questions(app: App, PathWord(id): PathWord) -> Result<Json<AgentQue
     Ok(Json(AgentQuestionList { questions: sessions(&app).questions(&app.engine, &id)? }))
 }
 
-/// Answers a permission question. The first answer counts.
+/// Answers a question. The first answer counts.
 ///
 /// Accepted on the Unix socket, or from a page with all permissions: a token is not enough, because
 /// an agent can read it. An answer from the agent itself, or from anything that an agent has

@@ -19,8 +19,9 @@ use super::{
 };
 
 use muxtap_api::{
-    AgentAnswerRequest, AgentEvent, AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionRequest,
-    AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode, PromptOutcome, PromptRequest, Result, Tier,
+    AgentAnswerRequest, AgentEarlier, AgentEarlierRequest, AgentEvent, AgentEventsQuery, AgentQuestion,
+    AgentSessionInfo, AgentSessionPatch, AgentSessionRequest, AgentWaitOutcome, AgentWaitRequest, Error, ErrorCode,
+    PromptOutcome, PromptRequest, Result, Tier,
 };
 
 /// The name of the tool.
@@ -46,8 +47,13 @@ pub struct AgentSessionArguments {
     pub cwd: Option<String>,
     /// create: an earlier session's id
     pub resume: Option<String>,
-    /// create: an agent's mode
+    /// create, set: an agent's mode
     pub mode: Option<String>,
+    /// set: ID=VALUE
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub options: Vec<String>,
+    /// create: its login
+    pub auth: Option<String>,
     /// create: its variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -68,6 +74,10 @@ pub struct AgentSessionArguments {
     pub allow: Option<bool>,
     /// answer: one of its options
     pub option: Option<String>,
+    /// answer: a form's values
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub content: BTreeMap<String, serde_json::Value>,
     /// As in list
     pub server: Option<String>,
 }
@@ -89,6 +99,10 @@ pub enum AgentSessionAction {
     Read,
     /// Cancels the running prompt.
     Interrupt,
+    /// Sets the mode, options.
+    Set,
+    /// Lists sessions to resume.
+    Earlier,
     /// Ends the agent.
     Kill,
     /// Answers a permission question.
@@ -100,6 +114,9 @@ pub enum AgentSessionAction {
 pub struct AgentSessionOutput {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sessions: Vec<AgentSessionInfo>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(ignore)]
+    earlier: Vec<AgentEarlier>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,6 +177,23 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
             }
             return Ok(ToolOutput::new(text, &output));
         }
+        AgentSessionAction::Earlier => {
+            let provider = needs("provider", &args.provider)?;
+            let cwd = args.cwd.clone().or_else(|| call.client.cwd.clone());
+            let cwd = needs("cwd", &cwd)?;
+            call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd} to list its sessions")).await?;
+            let request = AgentEarlierRequest { provider, cwd, all: false, auth: args.auth, env: args.env };
+            output.earlier = sessions.earlier(&call.server(args.server.as_deref())?, request).await?.sessions;
+            let mut text = String::new();
+            for one in &output.earlier {
+                let (title, at) = (one.title.as_deref().unwrap_or("-"), one.updated_at.as_deref().unwrap_or("-"));
+                push_row(&mut text, &format!("{} {at} {title}", one.session_id));
+            }
+            if output.earlier.is_empty() {
+                text.push_str("no earlier sessions");
+            }
+            return Ok(ToolOutput::new(text, &output));
+        }
         AgentSessionAction::Create => {
             let provider = needs("provider", &args.provider)?;
             let cwd = args.cwd.clone().or_else(|| call.client.cwd.clone());
@@ -174,6 +208,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
                 prompt: None,
                 resume: args.resume,
                 mode: args.mode,
+                auth: args.auth,
                 env: args.env,
             };
             let info = sessions.create(&call.server(args.server.as_deref())?, request).await?;
@@ -227,9 +262,22 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
             output.sessions = vec![sessions.kill(&call.engine, &name).await?];
             name
         }
+        AgentSessionAction::Set => {
+            let name = needs("session", &args.session)?;
+            let mut patch = AgentSessionPatch { mode: args.mode, ..AgentSessionPatch::default() };
+            for option in &args.options {
+                let (id, value) = option
+                    .split_once('=')
+                    .ok_or_else(|| Error::invalid(format!("options: {option:?}; expected ID=VALUE")))?;
+                patch.options.insert(id.to_owned(), value.to_owned());
+            }
+            set(call, &name, &patch).await?;
+            output.sessions = vec![sessions.get(&call.engine, &name)?];
+            name
+        }
         AgentSessionAction::Answer => {
             let (name, question) = (needs("session", &args.session)?, needs("question", &args.question)?);
-            answer(call, &name, &question, args.allow, args.option).await?;
+            answer(call, &name, &question, (args.allow, args.option, args.content)).await?;
             name
         }
     };
@@ -324,6 +372,8 @@ struct Said {
     /// The number of characters that were dropped at the beginning.
     dropped: usize,
     is_in_message: bool,
+    /// The id of the last message.
+    id: Option<String>,
     /// Whether `text` has an event, beside notes about gaps.
     has_event: bool,
     /// The size of a page, in characters. `None`: only the end is needed.
@@ -335,8 +385,24 @@ impl Said {
     fn add(&mut self, event: AgentEvent) -> bool {
         let mut added = String::new();
         let is_message = matches!(event, AgentEvent::Message { .. });
+        let id = self.id.clone();
         match event {
-            AgentEvent::Message { text } => added = text,
+            AgentEvent::Message { text, message_id } => {
+                // Another id begins another message.
+                if self.id != message_id && self.is_in_message && !self.text.ends_with('\n') {
+                    added.push('\n');
+                }
+                added.push_str(&text);
+                self.id = message_id;
+            }
+            AgentEvent::Plan { entries } => {
+                if self.is_in_message {
+                    added.push('\n');
+                }
+                for entry in entries {
+                    let _ = writeln!(added, "[plan {}] {}", entry.status, entry.content);
+                }
+            }
             AgentEvent::Tool { title, status, text, .. } => {
                 let (title, status) = (title.unwrap_or_default(), status.unwrap_or_default());
                 if self.is_in_message {
@@ -351,6 +417,7 @@ impl Said {
         // An event that is larger than a page is a page of its own.
         let is_full = |most| self.text.chars().count() + added.chars().count() > most;
         if self.has_event && self.most.is_some_and(is_full) {
+            self.id = id;
             return false;
         }
         self.has_event |= !added.is_empty();
@@ -366,8 +433,25 @@ impl Said {
     }
 }
 
+/// Sets a session's mode and options, if the client's person agrees.
+async fn set(call: &CallContext, name: &str, patch: &AgentSessionPatch) -> Result<()> {
+    let sessions = &call.rooms.sessions;
+    // Any holder of the token can be the client.
+    if call.over_tcp {
+        sessions.refuse_set(&call.engine, name)?;
+    }
+    let mut what: Vec<_> = patch.mode.iter().map(|mode| format!("mode {mode:?}")).collect();
+    what.extend(patch.options.iter().map(|(id, value)| format!("{id:?} to {value:?}")));
+    call.confirm(Tier::Input, &format!("Set in {name}: {}", what.join(", "))).await?;
+    let process = call.process().await;
+    sessions.set(&call.engine, name, patch, process.as_ref()).await.map(drop)
+}
+
+/// What a model answers: a yes or a no, an option, and a form's values.
+type Given = (Option<bool>, Option<String>, BTreeMap<String, serde_json::Value>);
+
 /// Answers a question: the client's person does, if there is one. Declining needs no consent.
-async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, option: Option<String>) -> Result<()> {
+async fn answer(call: &CallContext, name: &str, id: &str, (allow, option, content): Given) -> Result<()> {
     let sessions = &call.rooms.sessions;
     // Any holder of the token can be the client, and forge its person's answer.
     if call.over_tcp {
@@ -375,15 +459,18 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
     }
     let process = call.process().await;
     let answerer = process.as_ref();
-    let given = AgentAnswerRequest { allow: allow.filter(|_| option.is_none()), option };
+    let given = AgentAnswerRequest { allow: allow.filter(|_| option.is_none()), option, content: content.clone() };
     let open = sessions.questions(&call.engine, name)?;
     let question = open.into_iter().find(|question| question.id == id);
-    let no = AgentAnswerRequest { allow: Some(false), option: None };
+    let no = AgentAnswerRequest { allow: Some(false), ..AgentAnswerRequest::default() };
     let Some(question) = question.filter(|_| allow != Some(false)) else {
         // Declining needs no consent. For a question that is no longer open, the error names the caller
         // that answered. Only a no is passed on: a question that opens just now can only be denied.
         return sessions.answer(&call.engine, name, id, &no, answerer);
     };
+    if !given.content.is_empty() && question.form.is_empty() {
+        return Err(Error::invalid("content: this question has no form"));
+    }
     let chosen = given.option.as_ref().and_then(|id| question.options.iter().find(|option| option.id == *id));
     call.engine.authorize(Tier::Input)?;
     let asked = match &call.elicitation {
@@ -397,6 +484,11 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
                 (Some(option), None) => return Err(Error::invalid(format!("option: unknown option {option:?}"))),
                 (None, _) => "yes, this once if the agent offers that".into(),
             };
+            let mut answer: String = answer;
+            for (field, value) in &given.content {
+                // Writing to a String cannot fail.
+                let _ = write!(answer, "\n    {} = {}", plain::name(field), plain::name(&value.to_string()));
+            }
             // The agent's words come last, each line indented: none can pass for muxtap's own.
             let detail: String = plain::message(detail).lines().flat_map(|line| ["\n    ", line]).collect();
             let title = plain::name(&question.title);
@@ -410,7 +502,7 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
         }
         None => ElicitationOutcome::Unavailable("no person can be asked".into()),
     };
-    let yes = AgentAnswerRequest { allow: Some(true), option: None };
+    let yes = AgentAnswerRequest { allow: Some(true), option: None, content };
     match asked {
         ElicitationOutcome::Accepted => {
             let answer = if given.option.is_some() { &given } else { &yes };
@@ -427,8 +519,12 @@ async fn answer(call: &CallContext, name: &str, id: &str, allow: Option<bool>, o
                 return Err(Error::invalid(format!("allow: {why}; expected `allow` or `option`")));
             }
             let detail = question.detail.as_deref().unwrap_or_default().replace('\n', "\n    ");
-            call.confirm(Tier::Input, &format!("Allow {} to do this:\n    {detail}\n\nAllow it", question.asked_by))
-                .await?;
+            let mut what = format!("Allow {} to do this:\n    {detail}\n\nAllow it", question.asked_by);
+            for (field, value) in &given.content {
+                // Writing to a String cannot fail.
+                let _ = write!(what, "\n    with {} = {}", plain::name(field), plain::name(&value.to_string()));
+            }
+            call.confirm(Tier::Input, &what).await?;
             sessions.answer(&call.engine, name, id, &given, answerer)
         }
     }
@@ -491,7 +587,7 @@ mod tests {
     use super::*;
 
     fn message(text: String) -> AgentEvent {
-        AgentEvent::Message { text }
+        AgentEvent::Message { text, message_id: None }
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! The fields that are read are declared here. The crate that has all of them would add some twenty
 //! others, two of them derives built on `syn`, for six methods.
 
-use muxtap_api::{AgentEvent, PermissionOption, PromptOutcome};
+use muxtap_api::{AgentCost, AgentEvent, AgentPlanEntry, AgentUsage, PermissionOption, PromptOutcome};
 use muxtap_approvals::consent;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
+
+use super::setup::options_of;
 
 /// The version of the protocol.
 pub(super) const PROTOCOL_VERSION: u64 = 1;
@@ -17,6 +19,8 @@ pub(super) const NO_METHOD: i64 = -32601;
 pub(super) const WRONG_PARAMS: i64 = -32602;
 /// JSON-RPC's code for an internal error: the request could not be carried out.
 pub(super) const CANNOT: i64 = -32603;
+/// The protocol's code for a file, or something else, that does not exist.
+pub(super) const NOT_FOUND: i64 = -32002;
 /// The protocol's code for a request that its sender withdrew (`$/cancel_request`).
 pub(super) const WITHDRAWN: i64 = -32800;
 
@@ -195,9 +199,9 @@ pub(super) fn event(update: Value) -> AgentEvent {
     let chunk = || cut(content_text(update.get("content").unwrap_or(&Value::Null)), EVENT_TEXT_BYTES);
     let text = |name: &str| update.get(name).and_then(Value::as_str).map(|text| cut(text.to_owned(), DETAIL_BYTES));
     match kind {
-        "agent_message_chunk" => AgentEvent::Message { text: chunk() },
-        "agent_thought_chunk" => AgentEvent::Thought { text: chunk() },
-        "user_message_chunk" => AgentEvent::User { text: chunk() },
+        "agent_message_chunk" => AgentEvent::Message { text: chunk(), message_id: text("messageId") },
+        "agent_thought_chunk" => AgentEvent::Thought { text: chunk(), message_id: text("messageId") },
+        "user_message_chunk" => AgentEvent::User { text: chunk(), message_id: text("messageId") },
         "tool_call" | "tool_call_update" => AgentEvent::Tool {
             id: text("toolCallId").unwrap_or_default(),
             title: text("title"),
@@ -206,6 +210,14 @@ pub(super) fn event(update: Value) -> AgentEvent {
             text: cut(tool_text(update.get("content").unwrap_or(&Value::Null)), EVENT_TEXT_BYTES),
         },
         "current_mode_update" => AgentEvent::Mode { mode: text("currentModeId").unwrap_or_default() },
+        "config_option_update" => {
+            AgentEvent::Options { options: options_of(update.get("configOptions").unwrap_or(&Value::Null)) }
+        }
+        "plan" => AgentEvent::Plan { entries: plan(update.get("entries").unwrap_or(&Value::Null)) },
+        "usage_update" if usage(&update).is_some() => AgentEvent::Usage { usage: usage(&update).unwrap_or_default() },
+        "session_info_update" if update.get("title").is_some() => {
+            AgentEvent::Title { title: text("title").map(|text| consent::title(&text)) }
+        }
         _ => {
             let bytes = serde_json::to_string(&update).map_or(0, |text| text.len());
             if bytes > UPDATE_BYTES {
@@ -215,6 +227,36 @@ pub(super) fn event(update: Value) -> AgentEvent {
             AgentEvent::Update { update }
         }
     }
+}
+
+/// Reads a plan's entries, the first ones of a very long plan.
+fn plan(entries: &Value) -> Vec<AgentPlanEntry> {
+    let mut bytes = 0;
+    let text = |entry: &Value, name: &str, most| {
+        cut(entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned(), most)
+    };
+    let read = |entry: &Value| AgentPlanEntry {
+        content: text(entry, "content", DETAIL_BYTES),
+        priority: text(entry, "priority", 64),
+        status: text(entry, "status", 64),
+    };
+    let entries = entries.as_array().into_iter().flatten().map(read);
+    let fits = |entry: &AgentPlanEntry| {
+        bytes += entry.content.len() + 128;
+        bytes <= EVENT_TEXT_BYTES
+    };
+    entries.take_while(fits).collect()
+}
+
+/// Reads the use of a session's context. `None`: the figures are missing.
+fn usage(update: &Value) -> Option<AgentUsage> {
+    let number = |name: &str| update.get(name).and_then(Value::as_u64);
+    let cost = update.get("cost").and_then(|cost| {
+        let amount = cost.get("amount").and_then(Value::as_f64)?;
+        let currency = cost.get("currency").and_then(Value::as_str)?;
+        Some(AgentCost { amount, currency: cut(consent::title(currency), 64) })
+    });
+    Some(AgentUsage { used: number("used")?, size: number("size")?, cost })
 }
 
 /// Returns the text of a content block, or the kind of a block without text.
@@ -304,7 +346,7 @@ mod tests {
     #[test]
     fn updates_become_events() {
         let text = |update: Value| match event(update) {
-            AgentEvent::Message { text } | AgentEvent::Tool { text, .. } => text,
+            AgentEvent::Message { text, .. } | AgentEvent::Tool { text, .. } => text,
             other => panic!("{other:?}"),
         };
         let block = |text: &str| json!({"type": "text", "text": text});
@@ -321,6 +363,35 @@ mod tests {
         let odd = event(json!({"sessionUpdate": "new_kind", "x": "y".repeat(UPDATE_BYTES)}));
         assert!(matches!(odd, AgentEvent::Update { update } if update["bytes"].as_u64() > Some(UPDATE_BYTES as u64)));
         assert!(matches!(event(json!(3)), AgentEvent::Update { .. }));
+    }
+
+    #[test]
+    fn plans_usage_titles_and_message_ids_are_read() {
+        let entry = |content: &str| json!({"content": content, "priority": "high", "status": "pending"});
+        let plan = event(json!({"sessionUpdate": "plan", "entries": [entry("one"), 7]}));
+        let AgentEvent::Plan { entries } = plan else { panic!("{plan:?}") };
+        assert_eq!((entries[0].content.as_str(), entries[0].priority.as_str(), entries.len()), ("one", "high", 2));
+        let long = event(json!({"sessionUpdate": "plan", "entries": vec![entry(&"x".repeat(9000)); 1000]}));
+        let AgentEvent::Plan { entries } = long else { panic!("{long:?}") };
+        assert!(entries.len() < 100 && entries[0].content.len() == DETAIL_BYTES);
+        let cost = json!({"amount": 0.5, "currency": "USD"});
+        let used = event(json!({"sessionUpdate": "usage_update", "used": 7, "size": 100, "cost": cost}));
+        let AgentEvent::Usage { usage } = used else { panic!("{used:?}") };
+        assert_eq!((usage.used, usage.size, usage.cost.unwrap().currency.as_str()), (7, 100, "USD"));
+        for odd in [json!({"used": -1, "size": 2}), json!({"used": 1})] {
+            let mut update = json!({"sessionUpdate": "usage_update"});
+            update.as_object_mut().unwrap().extend(odd.as_object().unwrap().clone());
+            assert!(matches!(event(update), AgentEvent::Update { .. }));
+        }
+        let named = |title: Value| event(json!({"sessionUpdate": "session_info_update", "title": title}));
+        assert!(matches!(named(json!("a\nb")), AgentEvent::Title { title: Some(title) } if !title.contains('\n')));
+        assert!(matches!(named(Value::Null), AgentEvent::Title { title: None }));
+        let only = event(json!({"sessionUpdate": "session_info_update", "updatedAt": "2026"}));
+        assert!(matches!(only, AgentEvent::Update { .. }));
+        let part = event(
+            json!({"sessionUpdate": "agent_message_chunk", "messageId": "m1", "content": {"type": "text", "text": "x"}}),
+        );
+        assert!(matches!(part, AgentEvent::Message { message_id: Some(id), .. } if id == "m1"));
     }
 
     #[test]

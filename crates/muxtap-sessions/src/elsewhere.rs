@@ -110,7 +110,12 @@ fn answerer(session: &Arc<Session>, question: &AgentQuestion) -> Answer {
         let option = if allow { yes.clone() } else { no.clone() };
         // Without such an option, a no still counts and a yes does not.
         let allow = option.is_none().then_some(allow);
-        session.answer_for(engine, &id, &AgentAnswerRequest { option, allow }, answerer)
+        session.answer_for(
+            engine,
+            &id,
+            &AgentAnswerRequest { option, allow, ..AgentAnswerRequest::default() },
+            answerer,
+        )
     })
 }
 

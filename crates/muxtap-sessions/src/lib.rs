@@ -7,6 +7,7 @@
 
 mod acp;
 mod consent;
+mod elicitation;
 mod elsewhere;
 mod guard;
 mod lines;
@@ -15,6 +16,7 @@ mod process;
 mod questions;
 mod ring;
 mod session;
+mod setup;
 mod terminals;
 mod text;
 mod turns;
@@ -41,16 +43,17 @@ pub use self::{elsewhere::Elsewhere, guard::run_if_guard};
 use self::{
     guard::Guard,
     process::Agent,
-    session::{About, Session},
+    session::{About, Purpose, Session},
     terminals::Terminals,
     wait::Waiting,
 };
 use muxtap_engine::{Caller, Engine, Principal, Server};
 
 use muxtap_api::{
-    AgentAnswerRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentGap, AgentQuestion,
-    AgentSessionInfo, AgentSessionRequest, AgentWaitAnswer, AgentWaitRequest, Error, ErrorCode, EventCursor,
-    PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName, Tier,
+    AgentAnswerRequest, AgentEarlierList, AgentEarlierRequest, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery,
+    AgentGap, AgentQuestion, AgentSessionInfo, AgentSessionPatch, AgentSessionRequest, AgentWaitAnswer,
+    AgentWaitRequest, Error, ErrorCode, EventCursor, PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName,
+    Tier,
 };
 use muxtap_base::below::Below;
 
@@ -209,11 +212,59 @@ impl AgentSessions {
         opened
     }
 
+    /// Starts an agent that lists its own sessions, within a minute, and ends it again.
+    ///
+    /// Errors: as for [`Self::create`]; `CONFLICT` for an agent that lists none.
+    pub async fn earlier(&self, server: &Server, request: AgentEarlierRequest) -> Result<AgentEarlierList> {
+        let engine = server.engine().clone();
+        engine.authorize(Tier::Create)?;
+        let AgentEarlierRequest { provider, cwd, all, auth, env } = request;
+        let request = AgentSessionRequest { provider, cwd, auth, env, ..AgentSessionRequest::default() };
+        let sessions = self.clone();
+        let (at, handle) = (server.clone(), self.thread(&engine)?);
+        let about = format!("session:{}:", request.provider);
+        let listed = handle.spawn(async move {
+            let (session, _, _) = sessions.start(&at, &request, Some(Purpose::List { all })).await?;
+            let earlier = session.earlier();
+            session.kill.cancel();
+            session.gone.cancelled().await;
+            Ok(earlier)
+        });
+        let listed = listed.await.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")));
+        let result = listed.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
+        engine.record_about("agent-list", &about, result);
+        listed
+    }
+
     async fn open(&self, server: &Server, request: AgentSessionRequest) -> Result<AgentSessionInfo> {
+        check_text("prompt", request.prompt.as_deref().unwrap_or_default())?;
+        let (session, opening, resuming) = self.start(server, &request, None).await?;
+        if let Err(error) = self.enlist(&session) {
+            session.kill.cancel();
+            session.gone.cancelled().await;
+            return Err(error);
+        }
+        drop((opening, resuming));
+        if let Some(prompt) = request.prompt {
+            let accepted = session.prompt(prompt, PROMPT_LIMIT);
+            let result = accepted.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
+            server.engine().record_about("agent-prompt", &session.name().to_string(), result);
+            accepted?;
+        }
+        Ok(session.info())
+    }
+
+    /// Starts an agent, and returns once it has its session open, or has listed its sessions.
+    /// `purpose`: without one, the request's.
+    async fn start(
+        &self,
+        server: &Server,
+        request: &AgentSessionRequest,
+        purpose: Option<Purpose>,
+    ) -> Result<(Arc<Session>, Counted, Option<Resuming>)> {
         let engine = server.engine().clone();
         let provider = self.provider(&request.provider)?.clone();
         let resume = request.resume.as_deref().map(|given| earlier(&provider.name, given)).transpose()?;
-        check_text("prompt", request.prompt.as_deref().unwrap_or_default())?;
         check_environment(&request.env)?;
         let cwd = PathBuf::from(&request.cwd);
         if !cwd.is_absolute() {
@@ -244,8 +295,9 @@ impl AgentSessions {
         let about = About {
             provider: provider.name,
             cwd,
-            resume,
-            mode: request.mode,
+            purpose: purpose.unwrap_or_else(|| resume.map_or(Purpose::New, Purpose::Resume)),
+            auth: request.auth.clone(),
+            mode: request.mode.clone(),
             engine: own,
             terminals: Arc::new(terminals),
             below: Arc::new(below),
@@ -265,19 +317,12 @@ impl AgentSessions {
         tasks.spawn(owner::write(session.clone(), stdin, lines, session.kill.clone()));
         tasks.spawn(owner::run(session.clone(), agent, tail, tail_end, tasks.clone()));
         let opened = opened.await.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")));
-        if let Err(error) = opened.and_then(|()| self.enlist(&session)) {
+        if let Err(error) = opened {
             session.kill.cancel();
             session.gone.cancelled().await;
             return Err(error);
         }
-        drop((opening, resuming));
-        if let Some(prompt) = request.prompt {
-            let accepted = session.prompt(prompt, PROMPT_LIMIT);
-            let result = accepted.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
-            engine.record_about("agent-prompt", &session.name().to_string(), result);
-            accepted?;
-        }
-        Ok(session.info())
+        Ok((session, opening, resuming))
     }
 
     /// Adds a session to the list. Error: `CONFLICT` if one with its name is running.
@@ -309,8 +354,12 @@ impl AgentSessions {
     pub async fn stop(&self) {
         let all = self.all().clone();
         for session in &all {
-            session.kill.cancel();
             session.ending("");
+        }
+        // Each agent may close its session first, all at once.
+        futures_util::future::join_all(all.iter().map(|session| session.close())).await;
+        for session in &all {
+            session.kill.cancel();
         }
         let gone = futures_util::future::join_all(all.iter().map(|session| session.gone.cancelled()));
         if tokio::time::timeout(STOP_LIMIT, gone).await.is_err() {
@@ -383,10 +432,39 @@ impl AgentSessions {
     pub async fn kill(&self, engine: &Engine, name: &str) -> Result<AgentSessionInfo> {
         engine.authorize(Tier::Kill)?;
         let session = self.find(name)?;
-        session.kill.cancel();
         session.ending("");
+        session.close().await;
+        session.kill.cancel();
         engine.record_about("agent-kill", &session.name().to_string(), "ok");
         session.gone.cancelled().await;
+        Ok(session.info())
+    }
+
+    /// Sets a session's mode and options. `caller`: the calling process, where known.
+    ///
+    /// Errors: `NOT_FOUND`; `INVALID_ARGUMENT`; `CONFLICT` if the agent rejects it or has ended;
+    /// `READ_ONLY`; `UNAUTHORIZED` for an agent, and for a caller with only a token: a mode can end all
+    /// questions to a person.
+    pub async fn set(
+        &self,
+        engine: &Engine,
+        name: &str,
+        patch: &AgentSessionPatch,
+        caller: Option<&Lineage>,
+    ) -> Result<AgentSessionInfo> {
+        engine.authorize(Tier::Input)?;
+        let session = self.find(name)?;
+        if patch.mode.is_none() && patch.options.is_empty() {
+            return Err(Error::invalid("expected mode or options"));
+        }
+        let allowed = session.check_person(engine, caller);
+        let set = match allowed {
+            Ok(()) => session.set(patch).await,
+            Err(error) => Err(error),
+        };
+        let result = set.as_ref().map_or_else(|error| error.code.as_str(), |()| "ok");
+        engine.record_about("agent-set", &session.name().to_string(), result);
+        set?;
         Ok(session.info())
     }
 
@@ -411,6 +489,18 @@ impl AgentSessions {
     ) -> Result<()> {
         engine.authorize(Tier::Input)?;
         self.find(name)?.answer_for(engine, question, answer, answerer)
+    }
+
+    /// Rejects a change of the mode or an option by a caller with only a token, and records it.
+    ///
+    /// Errors: `UNAUTHORIZED`, always; `NOT_FOUND`; `READ_ONLY`.
+    pub fn refuse_set(&self, engine: &Engine, name: &str) -> Result<()> {
+        engine.authorize(Tier::Input)?;
+        let caller = Caller { principal: Principal::Token, ..engine.caller().clone() };
+        let session = self.find(name)?;
+        let refused = session.check_person(&engine.with_caller(caller), None);
+        engine.record_about("agent-set", &session.name().to_string(), ErrorCode::Unauthorized.as_str());
+        refused
     }
 
     /// Rejects the answer of a caller with only a token, and records it.

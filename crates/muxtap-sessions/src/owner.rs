@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{AgentEvent, Error};
+use muxtap_api::{AgentEvent, Error, ErrorCode};
+use muxtap_base::below::Below;
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -151,6 +152,9 @@ fn request(
     if method == "session/request_permission" {
         return session.ask(id, params);
     }
+    if method == "elicitation/create" {
+        return session.elicit(id, &params);
+    }
     let Ok(permit) = served.clone().try_acquire_owned() else {
         return session.reply(&id, Err((acp::CANNOT, format!("too many open requests: at most {OPEN_REQUESTS}"))));
     };
@@ -181,12 +185,17 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
             let path = needed("path")?;
             let number = |name: &str| params.get(name).and_then(Value::as_u64);
             let (line, limit) = (number("line"), number("limit"));
-            let text = blocking(move || below.read(&path, line, limit)).await?;
+            let read = move || {
+                let missing = |below: &Below| below.holds(&path) && !below.has(&path);
+                let code = |below: &Below| if missing(below) { acp::NOT_FOUND } else { acp::CANNOT };
+                below.read(&path, line, limit).map_err(|message| (code(&below), message))
+            };
+            let text = blocking(read).await?;
             Ok(json!({ "content": text }))
         }
         "fs/write_text_file" => {
             let (path, text) = (needed("path")?, needed("content")?);
-            blocking(move || below.write(&path, &text)).await?;
+            blocking(move || below.write(&path, &text).map_err(|message| (acp::CANNOT, message))).await?;
             Ok(json!({}))
         }
         "terminal/create" => {
@@ -206,7 +215,7 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
             let id = needed("terminalId")?;
             // On this thread the wait ends with the session; in the engine's runtime it would
             // continue.
-            terminals.ended(&id).await.map_err(|error| (acp::CANNOT, error.message))
+            terminals.ended(&id).await.map_err(|error| failed(&error))
         }
         "terminal/kill" => {
             let id = needed("terminalId")?;
@@ -223,16 +232,22 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
 fn done<T>(result: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, (i64, String)> {
     match result {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err((acp::CANNOT, error.message)),
+        Ok(Err(error)) => Err(failed(&error)),
         Err(_) => Err((acp::CANNOT, "muxtap is stopping".into())),
     }
 }
 
+/// Returns the response for an error: something that does not exist has its own code.
+fn failed(error: &Error) -> (i64, String) {
+    let code = if error.code == ErrorCode::NotFound { acp::NOT_FOUND } else { acp::CANNOT };
+    (code, error.message.clone())
+}
+
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    work: impl FnOnce() -> Result<T, (i64, String)> + Send + 'static,
 ) -> Result<T, (i64, String)> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result.map_err(|message| (acp::CANNOT, message)),
+        Ok(result) => result,
         Err(error) => Err((acp::CANNOT, error.to_string())),
     }
 }

@@ -1,11 +1,11 @@
-//! Permission questions: each is answered once, by the first caller or at its deadline.
+//! Questions to a person, for permission or with a form or a URL: each is answered once, by the first caller or at its deadline.
 
 use std::collections::VecDeque;
 
 use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error, ErrorCode, Result};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 
-use super::turns::Millis;
+use super::{acp, elicitation, turns::Millis};
 
 /// The maximum number of a session's open questions; a further one is cancelled.
 pub(super) const OPEN_QUESTIONS: usize = 32;
@@ -23,9 +23,19 @@ pub(super) struct Questions {
 #[derive(Debug)]
 struct Open {
     question: AgentQuestion,
+    subject: Subject,
     /// The agent's id of the request.
     request: Box<RawValue>,
     deadline: Millis,
+}
+
+/// What a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A tool call (`session/request_permission`).
+    Permission,
+    /// A form or a URL (`elicitation/create`).
+    Elicitation,
 }
 
 /// A chosen answer: the response to the agent, and the event.
@@ -37,6 +47,8 @@ pub(super) struct Chosen {
     pub(super) question: String,
     /// The chosen option. `None`: cancelled.
     pub(super) option: Option<String>,
+    /// The result for the agent.
+    pub(super) result: Value,
     /// Whether the request is allowed.
     pub(super) allowed: bool,
     /// The interface and the caller, or the reason without a caller.
@@ -58,8 +70,8 @@ impl Questions {
     }
 
     /// Adds a question.
-    pub(super) fn ask(&mut self, question: AgentQuestion, request: Box<RawValue>, deadline: Millis) {
-        self.open.push(Open { question, request, deadline });
+    pub(super) fn ask(&mut self, question: AgentQuestion, subject: Subject, request: Box<RawValue>, deadline: Millis) {
+        self.open.push(Open { question, subject, request, deadline });
     }
 
     /// Returns the open questions, the oldest first.
@@ -73,7 +85,7 @@ impl Questions {
     /// `INVALID_ARGUMENT` for an option that the question does not offer.
     pub(super) fn answer(&mut self, id: &str, answer: &AgentAnswerRequest, by: &str) -> Result<Chosen> {
         let found = self.open.iter().enumerate().find(|(_, open)| open.question.id == id);
-        let Some((at, Open { question, .. })) = found else {
+        let Some((at, Open { question, subject, .. })) = found else {
             return Err(match self.answered.iter().find(|(answered, _)| answered == id) {
                 Some((_, by)) => Error::new(ErrorCode::Conflict, format!("question {id} was already answered by {by}")),
                 None => Error::not_found(format!("unknown question {id}; see the list of open questions")),
@@ -95,8 +107,15 @@ impl Questions {
             },
             _ => return Err(Error::invalid("expected either option or allow")),
         };
+        let mut content = None;
+        if !answer.content.is_empty() && (question.form.is_empty() || !allowed) {
+            return Err(Error::invalid("content: only a form that is accepted has content"));
+        }
+        if *subject == Subject::Elicitation && allowed && question.url.is_none() {
+            content = Some(elicitation::filled(&question.form, &answer.content)?);
+        }
         let open = self.open.remove(at);
-        Ok(self.chosen(open, option, allowed, by))
+        Ok(self.chosen_with(open, option, content, allowed, by))
     }
 
     /// Denies the questions whose deadline has passed.
@@ -105,6 +124,8 @@ impl Questions {
         self.open = open;
         let deny = |open: Open| {
             let option = open.question.plain_option(false).map(|option| option.id.clone());
+            // A person who does not answer has not declined.
+            let option = option.filter(|_| open.subject == Subject::Permission);
             self.chosen(open, option, false, "deadline")
         };
         <Vec<Open> as IntoIterator>::into_iter(due).map(deny).collect()
@@ -129,12 +150,27 @@ impl Questions {
     }
 
     fn chosen(&mut self, open: Open, option: Option<String>, allowed: bool, by: &str) -> Chosen {
-        let Open { question, request, .. } = open;
+        self.chosen_with(open, option, None, allowed, by)
+    }
+
+    fn chosen_with(
+        &mut self,
+        open: Open,
+        option: Option<String>,
+        content: Option<Map<String, Value>>,
+        allowed: bool,
+        by: &str,
+    ) -> Chosen {
+        let Open { question, subject, request, .. } = open;
+        let result = match subject {
+            Subject::Permission => acp::permission(option.as_deref()),
+            Subject::Elicitation => elicitation::answer(option.as_deref(), content),
+        };
         if self.answered.len() >= ANSWERED_QUESTIONS {
             self.answered.pop_front();
         }
         self.answered.push_back((question.id.clone(), by.to_owned()));
-        Chosen { request, question: question.id, option, allowed, by: by.to_owned(), withdrawn: false }
+        Chosen { request, question: question.id, option, result, allowed, by: by.to_owned(), withdrawn: false }
     }
 }
 
@@ -146,7 +182,8 @@ pub(super) fn is_id(request: &RawValue, id: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muxtap_api::PermissionOption;
+    use muxtap_api::{FormField, PermissionOption};
+    use serde_json::json;
 
     fn asked(options: &[(&str, &str)], deadline: Millis) -> (Questions, String) {
         let mut questions = Questions::default();
@@ -157,7 +194,7 @@ mod tests {
             ..PermissionOption::default()
         };
         let question = AgentQuestion::new(id.clone(), "Run x".into(), options.iter().map(option).collect(), 0);
-        questions.ask(question, RawValue::from_string("7".into()).unwrap(), deadline);
+        questions.ask(question, Subject::Permission, RawValue::from_string("7".into()).unwrap(), deadline);
         (questions, id)
     }
 
@@ -208,6 +245,32 @@ mod tests {
         assert!(questions.open().is_empty() && questions.withdraw(&7.into()).is_none());
         let refused = questions.answer(&id, &yes(), "a").unwrap_err();
         assert!(refused.code == ErrorCode::Conflict && refused.message.contains("agent"), "{refused}");
+    }
+
+    #[test]
+    fn a_form_is_accepted_with_its_values_declined_or_canceled() {
+        let ask = || {
+            let mut questions = Questions::default();
+            let field =
+                FormField { name: "port".into(), kind: "integer".into(), required: true, ..FormField::default() };
+            let options = elicitation::Elicitation::options();
+            let question =
+                AgentQuestion { form: vec![field], ..AgentQuestion::new("q1".into(), "?".into(), options, 0) };
+            questions.ask(question, Subject::Elicitation, RawValue::from_string("7".into()).unwrap(), 10);
+            questions
+        };
+        let mut questions = ask();
+        // A yes without a required value leaves the question open.
+        assert!(questions.answer("q1", &yes(), "a").unwrap_err().message.contains("port"));
+        let content = [("port".to_owned(), 80.into())].into();
+        let accepted = questions.answer("q1", &AgentAnswerRequest { content, ..yes() }, "a").unwrap();
+        assert_eq!(accepted.result, json!({"action": "accept", "content": {"port": 80}}));
+        assert_eq!(ask().answer("q1", &option("decline"), "a").unwrap().result, json!({"action": "decline"}));
+        let [late] = &ask().due(10)[..] else { panic!("one is due") };
+        assert!(late.result == json!({"action": "cancel"}) && late.option.is_none() && !late.allowed);
+        let content = [("port".to_owned(), 80.into())].into();
+        let (mut questions, id) = asked(&OPTIONS, 10);
+        assert!(questions.answer(&id, &AgentAnswerRequest { content, ..yes() }, "a").is_err(), "no form");
     }
 
     #[test]

@@ -112,19 +112,27 @@ fn weight(event: &AgentEvent) -> usize {
     let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     128 + match event {
         AgentEvent::Prompt { text, .. }
-        | AgentEvent::Message { text }
-        | AgentEvent::Thought { text }
-        | AgentEvent::User { text } => text.len(),
+        | AgentEvent::Message { text, .. }
+        | AgentEvent::Thought { text, .. }
+        | AgentEvent::User { text, .. } => text.len(),
         AgentEvent::Tool { id, title, kind, status, text } => id.len() + of(title) + of(kind) + of(status) + text.len(),
         AgentEvent::Update { update } => 2 * serde_json::to_string(update).map_or(0, |text| text.len()),
         AgentEvent::Question { question } => {
             let options = question.options.iter().map(|option| option.id.len() + option.name.len() + 128);
-            question.title.len() + question.asked_by.len() + of(&question.detail) + options.sum::<usize>()
+            let form = serde_json::to_string(&question.form).map_or(0, |text| 2 * text.len());
+            let texts = question.title.len() + question.asked_by.len() + of(&question.detail) + of(&question.url);
+            texts + form + options.sum::<usize>()
         }
         AgentEvent::Outcome { error, .. } | AgentEvent::Exited { error, .. } => of(error),
         AgentEvent::Fault { message } => message.len(),
         AgentEvent::Terminal { terminal: AgentTerminal { id, socket, .. } } => id.len() + socket.len(),
         AgentEvent::Mode { mode } => mode.len(),
+        AgentEvent::Title { title } => of(title),
+        AgentEvent::Options { options } => serde_json::to_string(options).map_or(0, |text| 2 * text.len()),
+        AgentEvent::Plan { entries } => {
+            entries.iter().map(|entry| entry.content.len() + entry.priority.len() + entry.status.len() + 128).sum()
+        }
+        AgentEvent::Usage { .. } => 128,
         AgentEvent::Answered { question, option, by, .. } => question.len() + of(option) + by.len(),
         AgentEvent::Started { .. } => 0,
     }
@@ -137,7 +145,7 @@ mod tests {
     use super::*;
 
     fn message(number: u64) -> AgentEvent {
-        AgentEvent::Message { text: number.to_string() }
+        AgentEvent::Message { text: number.to_string(), message_id: None }
     }
 
     #[test]
@@ -174,7 +182,7 @@ mod tests {
     fn bytes_are_bounded_too() {
         let mut ring = Ring::new(1);
         for _ in 0..100 {
-            ring.push(0, AgentEvent::Message { text: "x".repeat(256 << 10) });
+            ring.push(0, AgentEvent::Message { text: "x".repeat(256 << 10), message_id: None });
             assert!(ring.bytes <= KEPT_BYTES);
         }
         assert!(ring.events.len() >= 15);

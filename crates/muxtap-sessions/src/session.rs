@@ -1,5 +1,6 @@
 //! One session: its state, which callers and the agent change, and the events that report changes.
 
+mod calls;
 mod opening;
 
 use std::{
@@ -14,8 +15,9 @@ use std::{
 };
 
 use muxtap_api::{
-    AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentGap, AgentQuestion, AgentSessionInfo,
-    AgentSessionStatus, Error, ErrorCode, EventCursor, PromptOutcome, Result, SessionName, Tier,
+    AgentAnswerRequest, AgentEarlierList, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentGap, AgentPlanEntry,
+    AgentQuestion, AgentSessionInfo, AgentSessionStatus, AgentUsage, Error, ErrorCode, EventCursor, PermissionOption,
+    PromptOutcome, Result, SessionName, SessionOption, Tier,
 };
 use muxtap_approvals::consent::title;
 use muxtap_base::{below::Below, clock, nonce, spans};
@@ -29,9 +31,11 @@ use self::opening::refused;
 use super::{
     acp,
     consent::{self, Calls},
+    elicitation,
     elsewhere::{Elsewhere, Shown},
-    questions::{Chosen, Questions, is_id},
+    questions::{Chosen, Questions, Subject, is_id},
     ring::Ring,
+    setup::{Abilities, Controls},
     terminals::Terminals,
     turns::{Action, Millis, Reply, Turns},
 };
@@ -86,8 +90,10 @@ pub(super) struct Session {
 pub(super) struct About {
     pub(super) provider: String,
     pub(super) cwd: PathBuf,
-    /// The earlier session to resume.
-    pub(super) resume: Option<String>,
+    /// What the agent is started for.
+    pub(super) purpose: Purpose,
+    /// The agent's login to use first.
+    pub(super) auth: Option<String>,
     /// The mode to start in.
     pub(super) mode: Option<String>,
     pub(super) engine: Engine,
@@ -95,6 +101,17 @@ pub(super) struct About {
     pub(super) below: Arc<Below>,
     /// The other places that show the session's questions.
     pub(super) elsewhere: Elsewhere,
+}
+
+/// What an agent is started for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A new session.
+    New,
+    /// An earlier session, by its id.
+    Resume(String),
+    /// A list of its sessions, in its directory or all.
+    List { all: bool },
 }
 
 #[derive(Debug)]
@@ -113,7 +130,18 @@ struct State {
     outcomes: BTreeMap<u64, (PromptOutcome, Option<String>)>,
     /// The spans of the prompts without an outcome.
     spans: BTreeMap<u64, Span>,
-    mode: Option<String>,
+    /// The responses that callers wait for, by their requests.
+    waiting: HashMap<u64, oneshot::Sender<Result<Value>>>,
+    /// The agent's optional methods.
+    able: Abilities,
+    /// The modes and options.
+    controls: Controls,
+    title: Option<String>,
+    plan: Vec<AgentPlanEntry>,
+    usage: Option<AgentUsage>,
+    /// The agent's own sessions, and the number of pages that were read of them.
+    earlier: AgentEarlierList,
+    pages: usize,
     pid: Option<u32>,
     faults: u64,
     created_ms: u64,
@@ -132,9 +160,19 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Initialize,
+    Authenticate,
     Open,
+    List,
     Mode,
     Prompt,
+    Call,
+}
+
+/// Why a caller does not stand for a person.
+enum NotAPerson {
+    /// An agent started the process: this one (`it`), or another one.
+    Agent(&'static str),
+    Token,
 }
 
 /// The state that waits check besides events.
@@ -171,7 +209,14 @@ impl Session {
             opened: Some(opened),
             outcomes: BTreeMap::new(),
             spans: BTreeMap::new(),
-            mode: None,
+            waiting: HashMap::new(),
+            able: Abilities::default(),
+            controls: Controls::default(),
+            title: None,
+            plan: Vec::new(),
+            usage: None,
+            earlier: AgentEarlierList::default(),
+            pages: 0,
             pid: Some(pid),
             faults: 0,
             created_ms: now_ms,
@@ -200,7 +245,13 @@ impl Session {
         };
         let params = json!({
             "protocolVersion": acp::PROTOCOL_VERSION,
-            "clientCapabilities": { "fs": { "readTextFile": true, "writeTextFile": true }, "terminal": true },
+            "clientCapabilities": {
+                "fs": { "readTextFile": true, "writeTextFile": true },
+                "terminal": true,
+                "auth": { "terminal": false },
+                "session": { "configOptions": { "boolean": {} } },
+                "elicitation": { "form": {}, "url": {} },
+            },
             "clientInfo": { "name": "muxtap", "title": "muxtap", "version": env!("CARGO_PKG_VERSION") },
         });
         session.send(&mut session.lock(), acp::request(FIRST_REQUEST, "initialize", &params));
@@ -303,8 +354,7 @@ impl Session {
     fn answered(&self, state: &mut State, chosen: &[Chosen]) {
         for chosen in chosen {
             self.shown.remove(&chosen.question);
-            let result = Ok(acp::permission(chosen.option.as_deref()));
-            let result = if chosen.withdrawn { Err(acp::withdrawn()) } else { result };
+            let result = if chosen.withdrawn { Err(acp::withdrawn()) } else { Ok(chosen.result.clone()) };
             self.send(state, acp::reply(&chosen.request, result));
             state.event(AgentEvent::Answered {
                 question: chosen.question.clone(),
@@ -429,22 +479,16 @@ impl Session {
             Some(login) => format!("{face} {who} ({login})"),
             None => format!("{face} {who}"),
         };
-        let agent = self.lock().pid;
-        let is_own = answerer.is_some_and(|answerer| {
-            agent.into_iter().chain(self.about.terminals.pids()).any(|pid| answerer.has_pid(pid))
-        });
         let asked = || format!("question {question} was asked by the agent {}", self.name());
-        let refused = if is_own {
-            Some(format!("{}, and this answer comes from a process that it started", asked()))
-        } else if answerer.is_some_and(Lineage::is_agents) {
-            Some(format!("{}, and this answer comes from a process that an agent of this muxtap started", asked()))
-        } else if matches!(principal, Principal::Token | Principal::Device(_)) {
-            Some(format!("{}; a token is not enough to answer it: {WHERE_TO_ANSWER}", asked()))
-        } else {
-            None
-        };
-        let answered = match refused {
-            Some(why) => Err(Error::new(ErrorCode::Unauthorized, why)),
+        let answered = match self.not_a_person(engine, answerer) {
+            Some(NotAPerson::Agent(whose)) => {
+                let why = format!("{}, and this answer comes from a process that {whose} started", asked());
+                Err(Error::new(ErrorCode::Unauthorized, why))
+            }
+            Some(NotAPerson::Token) => {
+                let why = format!("{}; a token is not enough to answer it: {WHERE_TO_ANSWER}", asked());
+                Err(Error::new(ErrorCode::Unauthorized, why))
+            }
             None => self.answer(question, answer, by.trim()),
         };
         let result = match &answered {
@@ -453,6 +497,46 @@ impl Session {
         };
         engine.record_about("agent-permission", &self.name().to_string(), &result);
         answered.map(drop)
+    }
+
+    /// Returns why a caller does not stand for a person: a process that an agent started, or a caller
+    /// with only a token, which an agent can read. `caller`: the calling process, where known.
+    fn not_a_person(&self, engine: &Engine, caller: Option<&Lineage>) -> Option<NotAPerson> {
+        let agent = self.lock().pid;
+        let is_own = caller
+            .is_some_and(|caller| agent.into_iter().chain(self.about.terminals.pids()).any(|pid| caller.has_pid(pid)));
+        if is_own {
+            Some(NotAPerson::Agent("it"))
+        } else if caller.is_some_and(Lineage::is_agents) {
+            Some(NotAPerson::Agent("an agent of this muxtap"))
+        } else if matches!(engine.caller().principal, Principal::Token | Principal::Device(_)) {
+            Some(NotAPerson::Token)
+        } else {
+            None
+        }
+    }
+
+    /// Checks whether a caller may change the mode or an option, which can end the agent's questions.
+    ///
+    /// Error: `UNAUTHORIZED`, as for an answer.
+    pub(super) fn check_person(&self, engine: &Engine, caller: Option<&Lineage>) -> Result<()> {
+        let what = "the mode and the options decide what an agent asks a person";
+        let why = match self.not_a_person(engine, caller) {
+            None => return Ok(()),
+            Some(NotAPerson::Agent(whose)) => {
+                let whose = if whose == "it" { "this agent" } else { whose };
+                format!("{what}, and this request comes from a process that {whose} started")
+            }
+            Some(NotAPerson::Token) => {
+                format!("{what}, and a token is not enough to change them: use the Unix socket, or the user's page")
+            }
+        };
+        Err(Error::new(ErrorCode::Unauthorized, why))
+    }
+
+    /// Returns the agent's own sessions, once they are listed.
+    pub(super) fn earlier(&self) -> AgentEarlierList {
+        self.lock().earlier.clone()
     }
 
     /// Returns the open questions.
@@ -517,10 +601,7 @@ impl Session {
         let mut state = self.lock();
         state.calls.note(&update);
         let event = acp::event(update);
-        if let AgentEvent::Mode { mode } = &event {
-            state.mode = Some(mode.clone());
-        }
-        state.event(event);
+        state.take(event);
         self.announce(state);
     }
 
@@ -576,19 +657,54 @@ impl Session {
         // An agent's call can be large; others can use the session while it is described.
         let call = known.complete(permission.tool_call());
         let (title, detail) = consent::described(&call);
+        let kind = call.get("kind").and_then(Value::as_str).map(|kind| acp::cut(kind.to_owned(), 64));
+        let about = AgentQuestion { kind, detail: Some(detail), ..question(title, permission.into_options()) };
+        self.open_question(request, about, Subject::Permission);
+    }
+
+    /// Opens a question of the agent with a form or a URL, or cancels it if it cannot be opened.
+    pub(super) fn elicit(self: &Arc<Self>, request: Box<RawValue>, params: &Value) {
+        let of = params.get("sessionId").and_then(Value::as_str);
+        // A question about a login, before the session is open, reaches no person: the session has no
+        // name yet.
+        if self.name.get().is_none() || self.lock().ending {
+            return self.reply(&request, Ok(elicitation::answer(None, None)));
+        }
+        let asked = match elicitation::Elicitation::parse(params) {
+            Ok(asked) if of.is_none_or(|of| of == self.name().id) => asked,
+            Ok(_) => return self.reply(&request, Err((acp::WRONG_PARAMS, "unknown sessionId".into()))),
+            Err(why) => return self.reply(&request, Err((acp::WRONG_PARAMS, format!("elicitation/create: {why}")))),
+        };
+        let elicitation::Elicitation { title, detail, url, form } = asked;
+        let kind = if url.is_some() { "url" } else { "form" };
+        let about = AgentQuestion {
+            kind: Some(kind.into()),
+            detail: Some(detail),
+            url,
+            form,
+            ..question(title, elicitation::Elicitation::options())
+        };
+        self.open_question(request, about, Subject::Elicitation);
+    }
+
+    /// Opens a question, or cancels it if no more can be open; shows it elsewhere too.
+    fn open_question(self: &Arc<Self>, request: Box<RawValue>, about: AgentQuestion, subject: Subject) {
         let mut state = self.lock();
-        if closed(&state) {
-            return self.send(&mut state, acp::reply(&request, Ok(acp::permission(None))));
+        if state.ending || !state.questions.has_room() {
+            let canceled = match subject {
+                Subject::Permission => acp::permission(None),
+                Subject::Elicitation => elicitation::answer(None, None),
+            };
+            return self.send(&mut state, acp::reply(&request, Ok(canceled)));
         }
         let deadline = self.now() + millis(QUESTION_LIMIT);
-        let deadline_ms = clock::now_ms() + millis(QUESTION_LIMIT);
         let question = AgentQuestion {
-            kind: call.get("kind").and_then(Value::as_str).map(|kind| acp::cut(kind.to_owned(), 64)),
-            detail: Some(detail),
+            id: state.questions.next_id(),
             asked_by: self.asks_as(state.pid),
-            ..AgentQuestion::new(state.questions.next_id(), title, permission.into_options(), deadline_ms)
+            deadline_ms: clock::now_ms() + millis(QUESTION_LIMIT),
+            ..about
         };
-        state.questions.ask(question.clone(), request, deadline);
+        state.questions.ask(question.clone(), subject, request, deadline);
         state.event(AgentEvent::Question { question: question.clone() });
         self.announce(state);
         self.shown.show(self, &question, QUESTION_LIMIT);
@@ -625,13 +741,25 @@ impl Session {
                 }
                 return self.finish(state, actions);
             }
-            (Asked::Initialize, Ok(result)) => self.open_session(&mut state, &result),
+            (Asked::Call, result) => {
+                let result = result.map_err(|error| refused(asked, &error, &state.able));
+                if let Some(waiting) = state.waiting.remove(&to) {
+                    let _ = waiting.send(result);
+                }
+                return;
+            }
+            (Asked::Initialize, Ok(result)) => self.initialized(&mut state, &result),
+            (Asked::Authenticate, Ok(_)) => self.open_session(&mut state),
             (Asked::Open, Ok(result)) => self.take_session(&mut state, &result),
-            (Asked::Mode, Ok(_)) => {
-                state.mode.clone_from(&self.about.mode);
+            (Asked::List, Ok(result)) => Ok(self.take_list(&mut state, &result)),
+            (Asked::Mode, Ok(result)) => {
+                state.controls.take(&result);
+                if let Some(mode) = &self.about.mode {
+                    state.controls.set_mode(mode);
+                }
                 Ok(None)
             }
-            (asked, Err(error)) => Err(refused(asked, &error)),
+            (asked, Err(error)) => Err(refused(asked, &error, &state.able)),
         };
         match step {
             Ok(Some(line)) => self.send(&mut state, line),
@@ -705,7 +833,12 @@ impl Session {
             session: name,
             status,
             cwd: self.about.cwd.display().to_string(),
-            mode: state.mode.clone(),
+            mode: state.controls.mode.clone(),
+            modes: state.controls.modes.clone(),
+            options: state.controls.options.clone(),
+            title: state.title.clone(),
+            plan: state.plan.clone(),
+            usage: state.usage.clone(),
             pid: state.pid,
             running: state.turns.running(),
             queued: state.turns.queued() as u64,
@@ -750,6 +883,31 @@ impl Session {
 }
 
 impl State {
+    /// Takes what an update of the agent changes, and adds its event.
+    fn take(&mut self, event: AgentEvent) {
+        match &event {
+            AgentEvent::Mode { mode } => drop(self.controls.set_mode(mode)),
+            AgentEvent::Options { options } => return self.take_options(options.clone()),
+            AgentEvent::Plan { entries } => self.plan.clone_from(entries),
+            AgentEvent::Usage { usage } => self.usage = Some(usage.clone()),
+            AgentEvent::Title { title } => self.title.clone_from(title),
+            _ => {}
+        }
+        self.event(event);
+    }
+
+    /// Takes all options of the session, and adds the events of what has changed.
+    fn take_options(&mut self, options: Vec<SessionOption>) {
+        if self.controls.options != options {
+            self.event(AgentEvent::Options { options: options.clone() });
+        }
+        if self.controls.set_options(options)
+            && let Some(mode) = self.controls.mode.clone()
+        {
+            self.event(AgentEvent::Mode { mode });
+        }
+    }
+
     fn event(&mut self, event: AgentEvent) {
         if self.ended {
             return;
@@ -758,6 +916,11 @@ impl State {
         self.events += 1;
         self.ring.push(self.updated_ms, event);
     }
+}
+
+/// Begins a question; its id and its deadline follow when it is opened.
+fn question(title: String, options: Vec<PermissionOption>) -> AgentQuestion {
+    AgentQuestion::new(String::new(), title, options, 0)
 }
 
 /// Formats an answer for the audit log.

@@ -227,6 +227,11 @@ async fn close(pane: &Pane) -> Result<()> {
     }
 }
 
+/// Returns how a program ended, as the protocol has it: its exit code, or the name of the signal.
 fn status(exit: Exit) -> Value {
-    json!({ "exitCode": exit.status, "signal": exit.signal.map(|signal| signal.to_string()) })
+    let name =
+        |signal: i32| signal_hook::low_level::signal_name(signal).map_or_else(|| format!("SIG{signal}"), Into::into);
+    let signal = exit.signal.map(name);
+    let code = exit.status.and_then(|code| u32::try_from(code).ok()).filter(|_| signal.is_none());
+    json!({ "exitCode": code, "signal": signal })
 }

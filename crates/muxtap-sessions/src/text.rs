@@ -11,17 +11,24 @@ const PATTERN_BYTES: usize = 1 << 20;
 
 /// A splitter of an agent's messages and its tools' output into lines.
 ///
-/// A message comes in parts; its last line is open until something else follows.
+/// A message comes in parts; its last line is open until something else follows. If the agent gives
+/// messages ids, a tool's output does not end a message, and another id does.
 #[derive(Debug, Default)]
 pub(super) struct TextLines {
     open: String,
+    /// The id of the open line's message.
+    id: Option<String>,
 }
 
 impl TextLines {
     /// Processes an event, and passes on its lines, and whether each is finished.
     pub(super) fn feed(&mut self, event: &AgentEvent, mut line: impl FnMut(&str, bool)) {
         match event {
-            AgentEvent::Message { text } => {
+            AgentEvent::Message { text, message_id } => {
+                if *message_id != self.id {
+                    self.close(&mut line);
+                    self.id.clone_from(message_id);
+                }
                 let mut parts = text.split('\n').peekable();
                 while let Some(part) = parts.next() {
                     self.open.push_str(part);
@@ -40,11 +47,19 @@ impl TextLines {
                 }
             }
             AgentEvent::Tool { title, text, .. } => {
-                self.close(&mut line);
+                if self.id.is_none() {
+                    self.close(&mut line);
+                }
                 title.iter().flat_map(|title| title.lines()).chain(text.lines()).for_each(|text| line(text, true));
             }
             // These may come between the parts of a message.
-            AgentEvent::Thought { .. } | AgentEvent::Update { .. } | AgentEvent::Fault { .. } => {}
+            AgentEvent::Thought { .. }
+            | AgentEvent::Update { .. }
+            | AgentEvent::Fault { .. }
+            | AgentEvent::Options { .. }
+            | AgentEvent::Plan { .. }
+            | AgentEvent::Usage { .. }
+            | AgentEvent::Title { .. } => {}
             _ => self.close(&mut line),
         }
     }
@@ -100,7 +115,7 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> AgentEvent {
-        AgentEvent::Message { text: text.into() }
+        AgentEvent::Message { text: text.into(), message_id: None }
     }
 
     fn lines(events: &[AgentEvent]) -> Vec<String> {
@@ -115,7 +130,7 @@ mod tests {
     fn a_message_that_comes_in_parts_is_one_text() {
         let end = AgentEvent::Started { prompt: 1 };
         assert_eq!(lines(&[message("one\ntw"), message("o"), end.clone()]), ["one.", "tw…", "two…", "two."]);
-        let thought = AgentEvent::Thought { text: "hm".into() };
+        let thought = AgentEvent::Thought { text: "hm".into(), message_id: None };
         assert_eq!(lines(&[message("a"), thought, message("b")]), ["a…", "ab…"]);
         let tool = AgentEvent::Tool {
             id: "t".into(),
@@ -125,6 +140,21 @@ mod tests {
             text: "1\n2\n".into(),
         };
         assert_eq!(lines(&[message("a"), tool, message("b")]), ["a…", "a.", "Run x.", "1.", "2.", "b…"]);
+    }
+
+    #[test]
+    fn another_id_begins_another_message_and_the_same_id_continues_one() {
+        let part = |id: &str, text: &str| AgentEvent::Message { text: text.into(), message_id: Some(id.into()) };
+        assert_eq!(lines(&[part("1", "a"), part("2", "b")]), ["a…", "a.", "b…"]);
+        let tool = AgentEvent::Tool {
+            id: "t".into(),
+            title: Some("Run".into()),
+            kind: None,
+            status: None,
+            text: String::new(),
+        };
+        assert_eq!(lines(&[part("1", "a"), tool, part("1", "b")]), ["a…", "Run.", "ab…"]);
+        assert_eq!(lines(&[part("1", "a"), message("b"), message("c")]), ["a…", "a.", "b…", "bc…"]);
     }
 
     #[test]

@@ -203,6 +203,11 @@ impl Turns {
         self.last_request
     }
 
+    /// Returns the number of the last request to the agent.
+    pub(super) fn last_request(&self) -> u64 {
+        self.last_request
+    }
+
     fn go_on(&mut self, actions: &mut Vec<Action>) {
         if matches!(self.turn, Turn::Free)
             && !self.ended

@@ -3,6 +3,7 @@
 //! Each command's arguments have their own type, so other commands can include them.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{IsTerminal as _, Read as _},
     path::PathBuf,
@@ -10,14 +11,15 @@ use std::{
 
 use clap::{Args, Subcommand};
 use muxtap_base::plain;
+use serde_json::Value;
 
 use super::{Caller, Outcome, duration, output, variable};
 use crate::{
     api::{
-        AgentAnswerRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer, AgentEventsQuery, AgentQuestion,
-        AgentSessionInfo, AgentSessionList, AgentSessionRequest, AgentSessionStatus, AgentSessionsQuery,
-        AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, DoneAnswer, Error, ErrorCode, PromptAnswer, PromptOutcome,
-        PromptRequest, Result, SessionName,
+        AgentAnswerRequest, AgentEarlierList, AgentEarlierRequest, AgentEvent, AgentEventEntry, AgentEventsAnswer,
+        AgentEventsQuery, AgentQuestion, AgentSessionInfo, AgentSessionList, AgentSessionPatch, AgentSessionRequest,
+        AgentSessionStatus, AgentSessionsQuery, AgentWaitAnswer, AgentWaitOutcome, AgentWaitRequest, DoneAnswer, Error,
+        ErrorCode, PromptAnswer, PromptOutcome, PromptRequest, Result, SessionName,
     },
     cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::DAEMON_ENDED, output::Failure, url},
 };
@@ -43,6 +45,8 @@ pub(in crate::cli) struct AgentSessionArgs {
 enum AgentSessionCommand {
     Create(SessionCreate),
     List(SessionList),
+    Earlier(SessionEarlier),
+    Set(SessionSet),
     Send(SessionSend),
     Interrupt(SessionInterrupt),
     Kill(SessionKill),
@@ -61,6 +65,8 @@ impl AgentSessionArgs {
         match self.command {
             AgentSessionCommand::Create(args) => args.run(caller).await,
             AgentSessionCommand::List(args) => args.run(caller).await,
+            AgentSessionCommand::Earlier(args) => args.run(caller).await,
+            AgentSessionCommand::Set(args) => args.run(caller).await,
             AgentSessionCommand::Send(args) => args.run(caller).await,
             AgentSessionCommand::Interrupt(args) => args.run(caller).await,
             AgentSessionCommand::Kill(args) => args.run(caller).await,
@@ -99,6 +105,9 @@ pub(in crate::cli) struct SessionCreate {
     /// The initial mode, by the agent's own name
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
+    /// Use this login of the agent first; the error of an agent that requires one names them
+    #[arg(long, value_name = "LOGIN")]
+    auth: Option<String>,
     /// Set a variable of the agent's environment; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
@@ -117,6 +126,7 @@ impl SessionCreate {
             prompt: self.prompt,
             resume: self.resume,
             mode: self.mode,
+            auth: self.auth,
             env: self.env.into_iter().collect(),
         };
         caller.client().await?.post(PATH, &request).await
@@ -174,6 +184,85 @@ impl SessionList {
             table.row(&[info.session.to_string(), status, info.queued.to_string(), info.cwd.clone()]);
         }
         output::print(table.render())?;
+        Ok(0)
+    }
+}
+
+/// List the sessions that an agent has stored, for `create --resume`
+///
+/// Starts the agent for that, and ends it again.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionEarlier {
+    /// The agent's name in the configuration
+    #[arg(long, value_name = "PROVIDER", default_value = "sdk")]
+    provider: String,
+    /// List the sessions of this directory (default: the caller's)
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// List the sessions of all directories
+    #[arg(long)]
+    all: bool,
+    /// Use this login of the agent first
+    #[arg(long, value_name = "LOGIN")]
+    auth: Option<String>,
+    /// Set a variable of the agent's environment; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+}
+
+impl SessionEarlier {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let cwd = working_directory(self.cwd, caller.remote.is_some())?.into_os_string().into_string();
+        let request = AgentEarlierRequest {
+            provider: self.provider,
+            cwd: cwd.map_err(|path| Error::invalid(format!("{} is not UTF-8", path.display())))?,
+            all: self.all,
+            auth: self.auth,
+            env: self.env.into_iter().collect(),
+        };
+        let list: AgentEarlierList = caller.client().await?.post(&format!("{PATH}/earlier"), &request).await?;
+        if caller.json {
+            output::print_json(&list)?;
+            return Ok(0);
+        }
+        let mut table = output::Table::new(&["ID", "UPDATED", "CWD", "TITLE"]);
+        for one in &list.sessions {
+            let word = |text: &Option<String>| plain::name(text.as_deref().unwrap_or_default()).into_owned();
+            let cwd = plain::name(&one.cwd).into_owned();
+            table.row(&[one.session_id.clone(), word(&one.updated_at), cwd, word(&one.title)]);
+        }
+        output::print(table.render())?;
+        if list.more {
+            output::note("the agent has more sessions than are listed");
+        }
+        Ok(0)
+    }
+}
+
+/// Set a session's mode and options
+///
+/// `list --json` shows the modes and options that the agent offers.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SessionSet {
+    /// The session
+    #[arg(short = 't', long, value_name = "session:PROVIDER:ID")]
+    pub(in crate::cli) target: String,
+    /// The mode, by the agent's own name
+    #[arg(long, value_name = "MODE", required_unless_present = "option")]
+    mode: Option<String>,
+    /// Set an option of the agent, such as its model; repeatable
+    #[arg(long, value_name = "ID=VALUE", value_parser = variable)]
+    option: Vec<(String, String)>,
+}
+
+impl SessionSet {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = session(&self.target)?;
+        let request = AgentSessionPatch { mode: self.mode, options: self.option.into_iter().collect() };
+        let info: AgentSessionInfo = caller.client().await?.patch(&path(&target, ""), &request).await?;
+        if caller.json {
+            output::print_json(&info)?;
+        }
         Ok(0)
     }
 }
@@ -373,7 +462,9 @@ impl SessionWait {
     }
 }
 
-/// Answer a permission question; the first answer counts
+/// Answer a question; the first answer counts
+///
+/// A form's values are given with --field; a field without one has its default.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("said").required(true))]
 pub(in crate::cli) struct SessionAnswer {
@@ -389,6 +480,9 @@ pub(in crate::cli) struct SessionAnswer {
     /// Choose this option of the question
     #[arg(long, value_name = "OPTION", group = "said")]
     option: Option<String>,
+    /// Fill in a field of a form; repeatable, also for a field with several values
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    field: Vec<(String, String)>,
     /// The question's id, from `attach` or `list --json`
     #[arg(value_name = "QUESTION")]
     question: String,
@@ -398,13 +492,26 @@ impl SessionAnswer {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let target = session(&self.target)?;
         let allow = self.option.is_none().then_some(self.allow);
-        let request = AgentAnswerRequest { option: self.option, allow };
+        let request = AgentAnswerRequest { option: self.option, allow, content: content(self.field) };
         let done = answer(caller, &target, &self.question, &request).await?;
         if caller.json {
             output::print_json(&done)?;
         }
         Ok(0)
     }
+}
+
+/// Returns the values of a form: several ones of a field are a list.
+fn content(fields: Vec<(String, String)>) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::<String, Vec<Value>>::new();
+    for (name, value) in fields {
+        values.entry(name).or_default().push(value.into());
+    }
+    let value = |mut values: Vec<Value>| match (values.len(), values.pop()) {
+        (1, Some(one)) => one,
+        (_, last) => values.into_iter().chain(last).collect(),
+    };
+    values.into_iter().map(|(name, values)| (name, value(values))).collect()
 }
 
 async fn answer(
@@ -518,7 +625,7 @@ impl SessionAttach {
             output::note(&format!("{id} was not shown last: repeat the answer if you mean this question"));
             return Ok(());
         }
-        let request = AgentAnswerRequest { option: None, allow: Some(allow) };
+        let request = AgentAnswerRequest { allow: Some(allow), ..AgentAnswerRequest::default() };
         if let Err(error) = answer(caller, target, &id, &request).await {
             output::note(&error.message);
         }
@@ -539,6 +646,8 @@ async fn next_line(lines: &mut Option<tokio::sync::mpsc::Receiver<String>>) -> O
 struct Printer {
     /// Whether the last line of a message is open.
     in_message: bool,
+    /// The id of the last message.
+    id: Option<String>,
     /// Whether each row of the agent's text begins with [`MARK`].
     marks: bool,
     /// The open questions, oldest first.
@@ -588,7 +697,17 @@ impl Printer {
             self.line(&format!("[{events}events are missing ({})]", gap.reason.as_str()))?;
         }
         match &entry.event {
-            AgentEvent::Message { text } => self.said(text),
+            AgentEvent::Message { text, message_id } => {
+                if *message_id != self.id {
+                    self.id.clone_from(message_id);
+                    self.end_message()?;
+                }
+                self.said(text)
+            }
+            AgentEvent::Plan { entries } => entries.iter().try_for_each(|entry| {
+                self.others(&format!("- {}: {}", plain::name(&entry.status), plain::name(&entry.content)))
+            }),
+            AgentEvent::Mode { mode } => self.others(&format!("* mode {}", plain::name(mode))),
             AgentEvent::Prompt { text, .. } => self.others(&format!("> {}", self.marked(text))),
             AgentEvent::Tool { title, status, text, .. } => {
                 let status = status.as_deref().unwrap_or_default();
@@ -625,6 +744,11 @@ impl Printer {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Ends an open line of a message.
+    fn end_message(&mut self) -> std::result::Result<(), Failure> {
+        if std::mem::take(&mut self.in_message) { output::print("\n".to_owned()) } else { Ok(()) }
     }
 
     /// Prints a part of the agent's text.
@@ -667,6 +791,9 @@ fn asked(question: &AgentQuestion) -> String {
     let _ = write!(text, "\n  asked by: {}", plain::name(&question.asked_by));
     for row in question.detail.iter().flat_map(|detail| detail.split('\n')) {
         let _ = write!(text, "\n  {MARK}{}", plain::name(row));
+    }
+    if question.form.iter().any(|field| field.required && field.default.is_none()) {
+        let _ = write!(text, "\n  fill it in with `agent-session answer --allow --field NAME=VALUE {}`", question.id);
     }
     let options: Vec<_> = question.options.iter().map(|option| plain::name(&option.name)).collect();
     let _ = write!(text, "\n  {} (y, n)", options.join(" / "));
