@@ -7,8 +7,13 @@ import sys
 import time
 
 from obeying import ANSWER, Model
+# obeying.py has put tests/agents in front.
+import agents as known  # noqa: E402
 
 name, command = sys.argv[1], sys.argv[2:]
+agent = known.AGENTS[name]
+# The mode in which the agent asks before a command, where that is not the first one.
+mode = {"claude": ["--mode", "default"]}.get(name, [])
 muxtap = os.environ["MUXTAP"]
 home = os.environ["HOME"]
 work = os.path.join(home, "work")
@@ -45,28 +50,22 @@ def hung(model):
         sys.exit("the model was not asked")
 
 
-model = Model()
+model = Model(agent)
 os.makedirs(work)
-os.makedirs(os.path.join(home, ".codex"))
 os.makedirs(os.path.join(home, "muxtap"))
-with open(os.path.join(home, ".codex", "config.toml"), "w") as file:
+# The agents' own variables; none holds a real key, and each address is on this host.
+variables = agent.setup(home, work, model.port)
+if name == "codex":
     # The agent asks before each command, and uses no sandbox, which a container might not allow.
-    file.write('model = "standin"\nmodel_provider = "standin"\napproval_policy = "untrusted"\n'
-               'sandbox_mode = "danger-full-access"\n[model_providers.standin]\nname = "standin"\n'
-               'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\n' % model.port)
+    known.write(os.path.join(home, ".codex", "config.toml"),
+                'model = "standin"\nmodel_provider = "standin"\napproval_policy = "untrusted"\n'
+                'sandbox_mode = "danger-full-access"\n[model_providers.standin]\nname = "standin"\n'
+                'base_url = "http://127.0.0.1:%d/v1"\nwire_api = "responses"\n' % model.port)
 with open(os.path.join(home, "muxtap", "config.toml"), "w") as file:
     file.write("[agent.%s]\ncommand = %s\n" % (name, json.dumps(command)))
-# The agents' own variables; none holds a real key, and each address is on this host.
-variables = {
-    "ANTHROPIC_BASE_URL": "http://127.0.0.1:%d" % model.port,
-    "ANTHROPIC_API_KEY": "none",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "DISABLE_TELEMETRY": "1",
-    "DISABLE_AUTOUPDATER": "1",
-}
 given = [part for pair in variables.items() for part in ("--env", "%s=%s" % pair)]
 
-made = asked("create", "--provider", name, *given)
+made = asked("create", "--provider", name, *mode, *given)
 session = made["session"]
 step("a session is open, process %d" % made["pid"])
 
@@ -110,10 +109,33 @@ expect(events[-1]["type"] == "exited" and attached.wait(30) == 0, events[-1])
 expect(not os.path.exists("/proc/%d" % pid), pid)
 step("a kill, with the prompt's outcome; %d events were followed" % len(events))
 
-again = asked("create", "--provider", name, "--resume", session, *given)
+listed = subprocess.run([muxtap, "--json", "agent-session", "earlier", "--provider", name, *given], cwd=work,
+                        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+expect(listed.returncode == 0 or "does not list" in listed.stderr + listed.stdout, listed.stderr)
+lists = listed.returncode == 0 and "its sessions"
+if lists:
+    mine = [one for one in json.loads(listed.stdout)["sessions"] if session.endswith(":" + one["session_id"])]
+    lists = "its sessions, with this one" if mine else "its sessions, without this one"
+
+again = asked("create", "--provider", name, "--resume", session, *mode, *given)
 expect(again["session"] == session, again)
+attached = subprocess.Popen([muxtap, "--json", "agent-session", "attach", "-t", session, "--since", "start"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 said = run("agent-session", "send", "-t", session, "--wait", "say more")
 expect(ANSWER in said, said)
 step("the same session, gone on with by another process")
+asked("kill", "-t", session)
+again = dict(again, later=[json.loads(line)["event"]["type"] for line in attached.stdout])
+expect(attached.wait(30) == 0, again["later"])
+kinds = {event["type"] for event in events}
+parts = [event for event in events if event["type"] == "message"]
+shown = {
+    "message ids": bool(parts) and all("message_id" in event for event in parts),
+    "modes": ", ".join(one["id"] for one in again.get("modes", [])),
+    "options": ", ".join(one["id"] for one in again.get("options", [])),
+    "usage": "usage" in kinds, "plans": "plan" in kinds, "titles": "title" in kinds, "lists": lists,
+    "sends earlier messages again": "user" in again["later"],
+}
+step("has " + "; ".join("%s: %s" % (what, {True: "yes", False: "no"}.get(has, has)) for what, has in shown.items()))
 run("stop")
 model.stop()

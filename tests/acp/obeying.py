@@ -10,28 +10,31 @@ import model  # noqa: E402
 ANSWER = model.SAID
 
 
-def call(command):
+def call(agent, command):
     """A call of the agent's tool for commands."""
-    claude = ("Bash", {"command": command, "description": "as asked"})
-    # codex asks about this one, whether or not it offers it.
-    codex = ("shell_command", {"command": command})
-    return lambda tools: claude if "Bash" in tools else codex
+    def chosen(tools):
+        try:
+            return agent.shell(tools, command)
+        except StopIteration:
+            # codex asks about this one, whether or not it offers it.
+            return "shell_command", {"command": command}
+    return chosen
 
 
 class Model(model.Model):
-    def __init__(self):
+    def __init__(self, agent):
+        self.agent = agent
         super().__init__(os.environ.get("MODEL_LOG"))
         self.hanging = threading.Semaphore(0)
 
     def next_step(self, body):
-        last = (body.get("messages") or body.get("input") or [{}])[-1]
-        is_prompt = last.get("role") == "user" and "tool_result" not in str(last)
-        # What agents add stands before the prompt.
-        said = (model.texts(last) if is_prompt else [])[-1:]
-        for text in said:
+        last = (body.get("messages") or body.get("input") or body.get("contents") or [{}])[-1]
+        is_prompt = last.get("role") == "user" and "tool_result" not in str(last) and "functionResponse" not in str(last)
+        # Agents add notes before the prompt, or behind it.
+        for text in reversed(model.texts(last) if is_prompt else []):
             if text.startswith("hang "):
                 self.hanging.release()
                 return model.Step("say", ANSWER)
             if text.startswith("run ") and model.tools_of(body):
-                return model.Step("tool", call(text[4:].strip()), held=False)
+                return model.Step("tool", call(self.agent, text[4:].strip()), held=False)
         return model.Step("say", ANSWER, held=False)

@@ -314,6 +314,10 @@ fn a_token_is_not_enough_to_answer_a_permission_question() {
         refused(&asked(&addr, &token, "POST", &path, Some(&json!({"allow": yes_or_no}))));
     }
     assert_eq!(session.get("/questions")["questions"][0]["id"], json!(id));
+    // Nor to end all questions by another mode.
+    let mode = asked(&addr, &token, "PATCH", &session.path(""), Some(&json!({"mode": "bold"})));
+    let said = String::from_utf8_lossy(&mode.body).into_owned();
+    assert!(said.contains("UNAUTHORIZED") && said.contains("a token is not enough to change them"), "{said}");
     // A page with every scope.
     let (addr, cookie) = log_in(&world, &[]);
     let headers =

@@ -16,6 +16,18 @@ interface Question {
     asked_by?: string;
     detail?: string;
     options?: { id: string; name: string; kind?: string }[];
+    url?: string;
+    form?: Field[];
+}
+
+/** A field of a form that an agent asks a person to fill in. */
+interface Field {
+    name: string;
+    kind: string;
+    title?: string;
+    required: boolean;
+    default?: unknown;
+    choices?: { id: string; name: string }[];
 }
 
 interface Entry {
@@ -27,6 +39,8 @@ interface Entry {
 /** A message that comes in parts. */
 interface Open {
     kind: string;
+    /** The agent's id of the message: another id begins another message. */
+    id: string | undefined;
     element: HTMLElement;
     text: string;
     /** Characters that are drawn as Markdown. */
@@ -40,6 +54,8 @@ interface Open {
 
 /** Maximum number of elements; older ones are removed. */
 const MOST = 1000;
+/** The number of messages with an id that can continue. */
+const MESSAGES = 64;
 /** Characters of a message that are drawn as Markdown; what follows is plain text. */
 const LARGE = 256 * 1024;
 /**
@@ -75,6 +91,11 @@ export class Chat implements Shown {
     private top = 0;
     private readonly sizes = new ResizeObserver(() => this.toEnd());
     private tools = new Map<string, HTMLElement>();
+    /** The last messages with an id. */
+    private messages = new Map<string, Open>();
+    /** The agent's plan, which is shown once. */
+    private plan: HTMLElement | null = null;
+    private usage = "";
     private running = 0;
 
     constructor(
@@ -227,7 +248,7 @@ export class Chat implements Shown {
 
     private say(text: string): void {
         this.interrupt.hidden = this.running === 0;
-        this.state.textContent = text || (this.running > 0 ? "working…" : "");
+        this.state.textContent = text || [this.running > 0 ? "working…" : "", this.usage].filter((part) => part !== "").join(" · ");
     }
 
     private async ask(method: string, path: string, body?: object): Promise<boolean> {
@@ -263,9 +284,18 @@ export class Chat implements Shown {
     }
 
     /** Appends text that comes in parts to one message. */
-    private stream(kind: string, text: string): void {
-        if (this.open?.kind !== kind) {
-            this.open = { kind, element: this.add(`said ${kind}`), text: "", drawn: 0, pace: PACE };
+    private stream(kind: string, id: string | undefined, text: string): void {
+        if (this.open?.kind !== kind || this.open.id !== id) {
+            // A message with an id continues also behind a tool.
+            const earlier = id === undefined ? undefined : this.messages.get(`${kind} ${id}`);
+            this.open = earlier?.element.isConnected === true ? earlier : { kind, id, element: this.add(`said ${kind}`), text: "", drawn: 0, pace: PACE };
+            if (id !== undefined) {
+                this.messages.set(`${kind} ${id}`, this.open);
+                const [oldest] = this.messages.keys();
+                if (this.messages.size > MESSAGES && oldest !== undefined) {
+                    this.messages.delete(oldest);
+                }
+            }
         }
         const { open } = this;
         if (kind === "user") {
@@ -324,10 +354,10 @@ export class Chat implements Shown {
             this.turns += 1;
         }
         if (["message", "thought", "user"].includes(event.type)) {
-            this.stream(event.type, text);
+            this.stream(event.type, typeof event.message_id === "string" ? event.message_id : undefined, text);
             return;
         }
-        if (event.type !== "update" && event.type !== "mode") {
+        if (!["update", "mode", "options", "usage", "title"].includes(event.type)) {
             this.open = null;
         }
         switch (event.type) {
@@ -338,6 +368,15 @@ export class Chat implements Shown {
             case "tool":
                 this.tool(event, text);
                 break;
+            case "plan":
+                this.planned(event.entries as { content: string; status: string }[]);
+                break;
+            case "usage": {
+                const { used, size, cost } = event.usage as { used: number; size: number; cost?: { amount: number; currency: string } };
+                const paid = cost === undefined ? "" : ` · ${cost.amount.toFixed(2)} ${cost.currency}`;
+                this.usage = clean(`${size > 0 ? Math.round((100 * used) / size) : 0} % of the context${paid}`, 80);
+                break;
+            }
             case "question":
                 this.question(event.question as Question);
                 break;
@@ -362,6 +401,13 @@ export class Chat implements Shown {
                 break;
         }
         this.say("");
+    }
+
+    /** Shows the agent's plan; a new one replaces the earlier one, and moves to the end. */
+    private planned(entries: { content: string; status: string }[]): void {
+        this.plan?.remove();
+        const mark = (status: string) => (status === "completed" ? "✓" : status === "in_progress" ? "▸" : "·");
+        this.plan = this.add("fact", ...entries.map((entry) => h("div", {}, {}, clean(`${mark(entry.status)} ${entry.content}`, 400))));
     }
 
     private tool(event: Entry["event"], text: string): void {
@@ -389,10 +435,39 @@ export class Chat implements Shown {
     private question(question: Question): void {
         const path = `/questions/${encodeURIComponent(question.id)}`;
         const options = question.options ?? [];
-        const buttons = options.length > 0 ? options.map((one) => button(visibleLine(one.name, 300), () => void this.ask("POST", path, { option: one.id }))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Deny", () => void this.ask("POST", path, { allow: false }))];
+        const form = question.form ?? [];
+        const fields = form.map((field) => input(field));
+        const answer = (id: string) => {
+            // Only an accepted form has values; the others have their defaults.
+            const given = fields.map((field, at) => [form[at]?.name ?? "", field.value()] as const).filter(([, value]) => value !== undefined);
+            const content = id === "accept" && form.length > 0 ? { content: Object.fromEntries(given) } : {};
+            void this.ask("POST", path, { option: id, ...content });
+        };
+        const buttons = options.length > 0 ? options.map((one) => button(visibleLine(one.name, 300), () => answer(one.id))) : [button("Allow", () => void this.ask("POST", path, { allow: true })), button("Deny", () => void this.ask("POST", path, { allow: false }))];
         for (const one of buttons) {
             one.disabled = !this.app.mayType;
         }
-        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, ...questionText(question.asked_by, question.detail, question.title), h("div", { cls: "options" }, {}, ...buttons)));
+        this.asks.append(h("div", { cls: "question", "data-id": question.id, role: "alert" }, {}, ...questionText(question.asked_by, question.detail, question.title), ...fields.map((field) => field.element), h("div", { cls: "options" }, {}, ...buttons)));
     }
+}
+
+/** Returns an input for a field of a form, and its value: undefined if it is left out. */
+function input(field: Field): { element: HTMLElement; value: () => unknown } {
+    const label = clean(`${field.title ?? field.name}${field.required ? " *" : ""}`, 200);
+    const choices = field.choices ?? [];
+    if (field.kind === "boolean") {
+        const box = h("input", { type: "checkbox" });
+        box.checked = field.default === true;
+        return { element: h("label", { cls: "row-of" }, {}, box, label), value: () => box.checked };
+    }
+    if (choices.length > 0) {
+        const isMany = field.kind === "array";
+        const chosen = isMany && Array.isArray(field.default) ? field.default : [field.default];
+        const list = h("select", { multiple: isMany }, {}, ...(isMany ? [] : [h("option", { value: "" }, {}, "")]), ...choices.map((one) => h("option", { value: one.id, selected: chosen.includes(one.id) }, {}, visibleLine(one.name, 200))));
+        const picked = () => [...list.selectedOptions].map((one) => one.value).filter((value) => value !== "");
+        return { element: h("label", { cls: "row-of" }, {}, label, list), value: () => (picked().length === 0 ? undefined : isMany ? picked() : picked()[0]) };
+    }
+    const text = h("input", { type: "text" });
+    text.value = field.default === undefined ? "" : String(field.default);
+    return { element: h("label", { cls: "row-of" }, {}, label, text), value: () => (text.value === "" ? undefined : text.value) };
 }
