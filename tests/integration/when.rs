@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    common::{LIMIT, World, answering, eventually, type_line},
+    common::{LIMIT, ProcessEnd, World, answering, eventually, type_line},
     http_port::{asked, serving, token},
 };
 
@@ -93,7 +93,8 @@ fn each_condition_fires() {
         rule("command", "command = true\nstatus = 3"),
         rule("progress", "progress = 'failed'"),
         rule("notification", "notification = 'tea'"),
-        rule("ended", "ended = true\nstatus = '!0'"),
+        rule("ended", "ended = true"),
+        rule("failed", "ended = true\nstatus = '!0'"),
         rule("elsewhere", "output = '.'\npanes = ['other:*']"),
         rule("host", "output = '.'\nhosts = ['nowhere*']"),
     ];
@@ -101,24 +102,29 @@ fn each_condition_fires() {
     let pane = answering(&world, &["new-window", "-n", "answers"]);
     await_rules(&world);
     type_line(&world, &pane, "on");
-    for name in ["quiet"] {
-        await_ended(&world, name, 1);
-    }
+    await_ended(&world, "quiet", 1);
     let print = |text: &str| format!("printf '{text}'");
     let script = [
+        "echo begin; read -r _".into(),
         print(r"\033[2J\033[Hon screen\n"),
-        print(r"\033]133;C\007x\n\033]133;D;3\007"),
+        print(r"\033]133;A\007$ \033]133;B\007x\n\033]133;C\007y\n\033]133;D;3\007"),
         print(r"\033]9;4;2;50\007"),
         print(r"\033]9;tea is ready\007"),
         "read -r _; exit 4".into(),
     ];
     let other = world.window(&script.join("; "));
+    // Marks that a pane prints before it is followed are not known.
+    world.await_output(&other, "^begin");
+    type_line(&world, &other, "");
     for name in ["screen", "command", "progress", "notification"] {
         let fired = await_ended(&world, name, 1);
         assert_eq!(fired[0]["pane"], *other, "{fired:?}");
     }
     type_line(&world, &other, "");
     assert_eq!(await_ended(&world, "ended", 1)[0]["pane"], *other);
+    // The status is known of panes that muxtap created.
+    let own = world.ok(&["new-window", "-t", "main", "--", "sh", "-c", "exit 4"]);
+    assert_eq!(await_ended(&world, "failed", 1)[0]["pane"], *own);
     assert_eq!((count(&world, "elsewhere", "fired"), count(&world, "host", "fired")), (0, 0));
 }
 
@@ -264,14 +270,15 @@ fn a_firing_of_a_killed_daemon_is_named_and_not_repeated() {
 #[test]
 fn two_rules_that_type_into_each_others_panes_do_not_loop() {
     let world = World::with_server();
-    let (one, two) = (answering(&world, &["new-window", "-n", "one"]), answering(&world, &["new-window", "-n", "two"]));
     let rule = |name: &str, says: &str, text: &str, from: &str, into: &str| {
         format!(
             "[[when]]\nname='{name}'\noutput='{says}'\npanes=['main:{from}']\ntype=\"{text}\\n\"\ninto='{into}'\nevery='100ms'\n"
         )
     };
-    let rules = rule("ping", "^got ping", "pong", "one", &two) + &rule("pong", "^got pong", "ping", "two", &one);
+    let rules =
+        rule("ping", "^got ping", "pong", "one", "main:two") + &rule("pong", "^got pong", "ping", "two", "main:one");
     configure(&world, &rules);
+    let (one, two) = (answering(&world, &["new-window", "-n", "one"]), answering(&world, &["new-window", "-n", "two"]));
     await_rules(&world);
     type_line(&world, &one, "ping");
     world.await_output(&two, "^got pong");
@@ -335,7 +342,7 @@ fn the_user_alone_adds_and_removes_rules_and_they_outlive_the_daemon() {
     assert_eq!(world.json(&["when", "list"])["rules"].as_array().unwrap().len(), 1);
     let stored = world.path("m.sock.when.json");
     assert_eq!(
-        (fs::read_to_string(&stored).unwrap().as_str(), fs::metadata(&stored).unwrap().permissions().mode() & 0o777),
+        (fs::read_to_string(&stored).unwrap().trim(), fs::metadata(&stored).unwrap().permissions().mode() & 0o777),
         ("[]", 0o600)
     );
 }
@@ -363,7 +370,10 @@ fn a_server_that_starts_later_is_watched() {
         world.tmux_at(&socket, &["send-keys", "-l", &line, ";", "send-keys", "Enter"]);
         let said = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
         eventually("it has fired", || said(&runs) == number);
+        let pid = world.tmux_at(&socket, &["display-message", "-p", "#{pid}"]);
+        let end = ProcessEnd::of(pid.parse().unwrap());
         world.tmux_at(&socket, &["kill-server"]);
+        end.wait();
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
 /// The longest file that `add` and `test` read, in bytes.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// List, add, remove and test rules that stand; show what they did
+/// List, add and test rules that stand
 ///
 /// A rule runs a program, sends an HTTP request, notifies or types when something happens in panes.
 /// Rules stand in the configuration (`[[when]]`), or are added here until they are removed.
@@ -36,7 +36,7 @@ const FILE_BYTES: u64 = 64 << 20;
 #[command(after_long_help = "Examples:
   muxtap when list
   muxtap when add failed.toml                    a rule in the form of [[when]], without that line
-  muxtap when test -t work                       which rules would have fired for what %0 shows
+  muxtap when test -t work                       which rules would have fired for what it shows
   muxtap when test --recording session.cast
   muxtap when log -n 20")]
 pub(in crate::cli) struct WhenArgs {
