@@ -60,7 +60,8 @@ fn a_program_gets_the_facts_as_variables_and_a_panes_text_is_never_code() {
     let world = World::with_server();
     let (out, touched) = (world.path("out"), world.path("touched"));
     let script = format!(
-        "printf '%s\\n' \"$MUXTAP_WHEN_TEXT\" \"$MUXTAP_WHEN_PANE\" \"$MUXTAP_WHEN_RULE\" \"$1\" \"$PWD\" > {0}.new; mv {0}.new {0}",
+        "printf '%s\\n' \"$MUXTAP_WHEN_TEXT\" \"$MUXTAP_WHEN_PANE\" \"$MUXTAP_WHEN_RULE\" \
+         \"$1\" \"$PWD\" > {0}.new; mv {0}.new {0}",
         out.display()
     );
     configure(
@@ -191,7 +192,8 @@ fn a_request_has_its_facts_and_its_secret_and_bad_servers_are_bounded() {
             "good",
             &good,
             &format!(
-                "template={{ text = '{{session}}: {{text}}' }}\nheaders={{ Authorization = {{ file = '{}', prefix = 'Bearer ' }} }}",
+                "template={{ text = '{{session}}: {{text}}' }}\n\
+                 headers={{ Authorization = {{ file = '{}', prefix = 'Bearer ' }} }}",
                 secret.display()
             ),
         ),
@@ -272,7 +274,8 @@ fn two_rules_that_type_into_each_others_panes_do_not_loop() {
     let world = World::with_server();
     let rule = |name: &str, says: &str, text: &str, from: &str, into: &str| {
         format!(
-            "[[when]]\nname='{name}'\noutput='{says}'\npanes=['main:{from}']\ntype=\"{text}\\n\"\ninto='{into}'\nevery='100ms'\n"
+            "[[when]]\nname='{name}'\noutput='{says}'\npanes=['main:{from}']\n\
+             type=\"{text}\\n\"\ninto='{into}'\nevery='100ms'\n"
         )
     };
     let rules =
@@ -388,7 +391,8 @@ fn a_test_of_rules_says_what_would_fire_and_does_nothing() {
     configure(
         &world,
         &format!(
-            "[[when]]\nname='line'\noutput='^got go'\nrun=['touch', '{0}']\n[[when]]\nname='not'\noutput='^got go'\npanes=['x:*']\nrun=['touch', '{0}']\n",
+            "[[when]]\nname='line'\noutput='^got go'\nrun=['touch', '{0}']\n\
+             [[when]]\nname='not'\noutput='^got go'\npanes=['x:*']\nrun=['touch', '{0}']\n",
             touched.display()
         ),
     );

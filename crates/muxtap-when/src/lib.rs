@@ -358,7 +358,7 @@ impl Inner {
                 () = end.cancelled() => break,
                 next = changes.next() => if next.is_none() { break },
                 _ = rules.changed() => {}
-                // No rule is for it any more, or one is again.
+                // No rule needs that server any more, unless one was added meanwhile.
                 Some(ended) = watches.join_next() => match ended {
                     Ok(socket) => drop(watched.remove(&socket)),
                     Err(error) => tracing::error!("rules: a server is no longer watched: {error}"),

@@ -49,7 +49,10 @@ impl Post {
         }
         match url {
             WhenText::Plain(url) => {
-                if url.contains('@') {
+                if url
+                    .parse::<hyper::Uri>()
+                    .is_ok_and(|uri| uri.authority().is_some_and(|host| host.as_str().contains('@')))
+                {
                     return Err("post.url: a user or a password in the URL; expected the URL in env or file, or the \
                                 password in a header"
                         .into());
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panes_text_mentions_nobody_in_a_chat() {
+    fn a_panes_text_mentions_no_person_in_a_chat() {
         let nasty = "<!channel> `@all` @here <https://evil|x>";
         let text = |preset: &str| {
             let ready = post(&format!("url='http://localhost/x'\npreset='{preset}'")).unwrap().ready(&facts(nasty));

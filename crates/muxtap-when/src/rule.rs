@@ -431,7 +431,8 @@ pub(crate) mod tests {
     #[test]
     fn hosts_are_named_and_without_them_a_rule_is_local() {
         let set = rules(
-            "[[when]]\nname='a'\nended=true\nnotify=true\n[[when]]\nname='b'\nended=true\nnotify=true\nhosts=['box','web*']",
+            "[[when]]\nname='a'\nended=true\nnotify=true\n\
+             [[when]]\nname='b'\nended=true\nnotify=true\nhosts=['box','web*']",
         );
         let set = set.unwrap();
         let [a, b] = &set.rules[..] else { panic!("two rules") };

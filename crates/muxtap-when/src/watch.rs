@@ -39,7 +39,7 @@ enum Ended {
 }
 
 impl Watched {
-    /// Watches the server until the rules stop, or none is for it.
+    /// Watches the server until the rules stop, or no rule needs it.
     pub(crate) async fn run(mut self) {
         let socket = self.server.socket().display().to_string();
         let mut matcher: Option<Matcher> = None;
@@ -88,7 +88,11 @@ impl Watched {
                 changed = self.rules.changed() => return changed.is_ok(),
                 () = self.stop.cancelled() => return false,
                 event = announced.recv() => match event {
-                    Ok((socket, Event::Server { state, .. })) if *socket == *self.server.socket() && state == "connected" => return true,
+                    Ok((socket, Event::Server { state, .. }))
+                        if *socket == *self.server.socket() && state == "connected" =>
+                    {
+                        return true;
+                    }
                     Ok((socket, Event::PaneOpened { .. })) if *socket == *self.server.socket() => return true,
                     Ok(_) => {}
                     Err(broadcast::error::RecvError::Lagged(_)) => return true,

@@ -216,7 +216,8 @@ fn quiet_counts_from_the_last_output_and_fires_once() {
 #[test]
 fn an_agent_fires_at_a_new_state_and_a_new_question() {
     let mut world = World::new(
-        "[[when]]\nname='asks'\nagent='permission'\nnotify=true\nevery='100ms'\n[[when]]\nname='idle'\nagent='idle'\nnotify=true\nevery='100ms'\n",
+        "[[when]]\nname='asks'\nagent='permission'\nnotify=true\nevery='100ms'\n\
+             [[when]]\nname='idle'\nagent='idle'\nnotify=true\nevery='100ms'\n",
     );
     assert_eq!(world.agent(AgentState::Working, None), []);
     assert_eq!(world.agent(AgentState::Permission, Some("rm?")), one("asks", "rm?"));
@@ -379,7 +380,10 @@ fn nothing_is_due_while_nothing_happens() {
 proptest! {
     /// However a text is cut into pieces, the same lines fire.
     #[test]
-    fn cuts_change_nothing(lines in prop::collection::vec("[ab]{0,5}", 0..8), cuts in prop::collection::vec(1..7usize, 1..20)) {
+    fn cuts_change_nothing(
+        lines in prop::collection::vec("[ab]{0,5}", 0..8),
+        cuts in prop::collection::vec(1..7usize, 1..20),
+    ) {
         let toml = "[[when]]\nname='a'\noutput='^a+$'\nnotify=true\nevery='100ms'\n";
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let (mut world, mut fired, mut rest) = (World::new(toml), Vec::new(), text.as_str());
@@ -396,7 +400,8 @@ proptest! {
             }
             rest = after;
         }
-        let wanted: Vec<_> = lines.iter().filter(|line| !line.is_empty() && line.bytes().all(|byte| byte == b'a')).collect();
+        let fits = |line: &&String| !line.is_empty() && line.bytes().all(|byte| byte == b'a');
+        let wanted: Vec<_> = lines.iter().filter(fits).collect();
         prop_assert_eq!(fired.iter().map(|(_, text)| text).collect::<Vec<_>>(), wanted);
     }
 }
