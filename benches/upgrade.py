@@ -3,12 +3,13 @@
 
     cargo build --release && benches/upgrade.py target/release/muxtapd [upgrades] [waits] [streams]
 
-Panes flood the daemon, `waits` are open, and `streams` read events. Meanwhile one caller asks for the
-status without a pause. Printed: gaps in the streams, missing lines, ended waits, and the longest time
-without a response.
+A pane floods the daemon, `waits` of all kinds are open, `streams` read events, and a page shows the
+flood and types numbers into another pane. Meanwhile one caller asks for the status without a pause.
+Printed: gaps in the streams, missing lines, ended waits, the page's lost and doubled inputs, and the
+longest times without a response and without the page's connection.
 """
 
-import http.client, json, os, socket, subprocess, sys, tempfile, threading, time
+import http.client, json, os, socket, struct, subprocess, sys, tempfile, threading, time
 
 PROGRAM = os.path.abspath(sys.argv[1])
 UPGRADES, WAITS, STREAMS = (int(arg) for arg in (sys.argv[2:5] + ["100", "200", "50"][len(sys.argv) - 2:]))
@@ -86,15 +87,133 @@ class Stream(threading.Thread):
                 self.last, self.lines = int(number), self.lines + 1
 
 
+class Page(threading.Thread):
+    """A page: shows a pane, and types numbered lines into another one; connects again when it is closed."""
+
+    def __init__(self, shown, typed):
+        super().__init__(daemon=True)
+        self.shown, self.typed, self.client, self.seq, self.sent = shown, typed, None, 0, []
+        self.screens = self.connections = self.unknown = self.refused = 0
+        self.longest, self.codes, self.done = 0.0, set(), threading.Event()
+        self.connect()
+
+    def connect(self):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(muxtap_socket)
+        self.socket.sendall(b"GET /v1/page/ws HTTP/1.1\r\nhost: m\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+                            b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+                            b"sec-websocket-protocol: muxtap-page-1\r\n\r\n")
+        self.file = self.socket.makefile("rb")
+        status = self.file.readline()
+        while self.file.readline().strip():
+            pass
+        if b" 101 " not in status:
+            raise OSError(status)
+        self.connections += 1
+        self.send({"type": "hello", **({"client": self.client} if self.client else {})})
+        self.send({"type": "list"})
+
+    def send(self, message):
+        data = json.dumps(message).encode()
+        length = struct.pack(">BBH", 0x81, 0xfe, len(data)) if len(data) > 125 else bytes([0x81, 0x80 | len(data)])
+        self.socket.sendall(length + bytes(4) + data)
+
+    def frame(self):
+        head = self.file.read(2)
+        if len(head) < 2:
+            raise OSError("the connection ended")
+        length = head[1] & 127
+        if length > 125:
+            length = int.from_bytes(self.file.read(2 if length == 126 else 8), "big")
+        return head[0] & 15, self.file.read(length)
+
+    def run(self):
+        lost = None
+        while not self.done.is_set():
+            try:
+                kind, data = self.frame()
+                if kind == 8:
+                    self.codes.add(int.from_bytes(data[:2], "big"))
+                    raise OSError("closed")
+                if kind == 1:
+                    message = json.loads(data)
+                    if message["type"] == "welcome" and lost:
+                        self.longest = max(self.longest, time.monotonic() - lost)
+                        lost = None
+                    self.receive(message)
+            except OSError:
+                lost = lost or time.monotonic()
+                try:
+                    self.connect()
+                except OSError:
+                    time.sleep(0.001)
+
+    def receive(self, message):
+        if message["type"] == "welcome":
+            known, self.client = message["client"] == self.client, message["client"]
+            if not known:
+                # As the page does: what had no response is reported as unknown.
+                self.unknown += len(self.sent)
+                self.sent, self.seq = [], message["input"]
+            self.sent = [one for one in self.sent if one[0] > message["input"]]
+            for seq, number in self.sent:
+                self.input(seq, number)
+        elif message["type"] == "panes":
+            keys = {pane["id"]: pane["key"] for pane in message["set"]}
+            if self.shown in keys:
+                self.send({"type": "show", "view": 1, "key": keys[self.shown]})
+                self.keys = keys
+                if not self.sent:
+                    self.type()
+            self.send({"type": "drawn", "views": [], "list": True})
+        elif message["type"] == "screen":
+            self.screens += 1
+            self.send({"type": "drawn", "views": [1]})
+        elif message["type"] in ("ack", "nack"):
+            self.refused += message["type"] == "nack"
+            self.sent = [one for one in self.sent if one[0] != message["seq"]]
+            if not self.sent and not self.done.is_set():
+                self.type()
+
+    number = 0
+
+    def type(self):
+        self.seq, self.number = self.seq + 1, self.number + 1
+        self.sent.append((self.seq, self.number))
+        self.input(self.seq, self.number)
+
+    def input(self, seq, number):
+        key = self.keys[self.typed]
+        self.send({"type": "input", "seq": seq, "key": key, "text": f"typed {number}\r"})
+
+
+# Panes: the quiet one, another one, the flooding one.
+KINDS = [
+    lambda quiet, other, flood: {"panes": [quiet], "patterns": ["DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet, other], "patterns": ["DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet, other], "mode": "all", "patterns": ["DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet], "patterns": ["FIRST", "DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet], "patterns": ["never"], "fail": ["DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet], "screen": ["DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet], "patterns": ["DONE"], "settle_ms": 50},
+    lambda quiet, other, flood: {"panes": [quiet], "patterns": ["DONE"], "stable_ms": 50},
+    lambda quiet, other, flood: {"panes": [quiet, flood], "patterns": ["DONE"]},
+    lambda quiet, other, flood: {"panes": [quiet], "patterns": ["DONE"], "detach": True},
+]
+
+
 def main():
     tmux("new-session", "-d", "-s", "work", "-x", "100", "cat")
     quiet = tmux("list-panes", "-t", "work", "-F", "#{pane_id}")
+    other, typed = (tmux("new-window", "-d", "-P", "-F", "#{pane_id}", what) for what in ("cat", f"cat >{folder}/typed"))
     flood = (f"read go; i=0; while [ $i -lt {FLOOD_LINES} ]; do i=$((i+1)); "
              "echo \"line $i of a flood of sixty megabytes\"; done; cat")
     flooding = tmux("new-window", "-d", "-P", "-F", "#{pane_id}", flood)
     muxtap("read", "-t", flooding)
-    body = json.dumps({"panes": [quiet], "patterns": ["DONE"], "timeout_ms": 3_600_000}).encode()
-    waits = [request("POST", f"/v1/waits?socket={tmux_socket}", body) for _ in range(WAITS)]
+    bodies = [{**KINDS[n % len(KINDS)](quiet, other, flooding), "timeout_ms": 3_600_000} for n in range(WAITS)]
+    waits = [request("POST", f"/v1/waits?socket={tmux_socket}", json.dumps(body).encode()) for body in bodies]
+    page = Page(flooding, typed)
+    page.start()
     streams = [Stream(flooding) for _ in range(STREAMS)]
     for stream in streams:
         stream.start()
@@ -119,20 +238,38 @@ def main():
     begun = time.monotonic()
     for number in range(UPGRADES):
         muxtap("upgrade")
+        if number == UPGRADES // 2:
+            tmux("send-keys", "-t", quiet, "FIRST", "Enter")
         print(f"\r{number + 1} upgrades", end="", file=sys.stderr, flush=True)
     took = time.monotonic() - begun
     stop.set()
     prober.join()
     still = json.loads(muxtap("--json", "status"))["waits"]
+    page.done.set()
     tmux("send-keys", "-t", quiet, "DONE", "Enter")
-    matched = sum(b'"matched"' in response(wait) for wait in waits)
+    tmux("send-keys", "-t", other, "DONE", "Enter")
+    ends = []
+    for body, wait in zip(bodies, waits):
+        answer = json.loads(response(wait).partition(b"\r\n\r\n")[2])
+        if body.get("detach"):
+            path = f"/v1/waits/{answer['id']}?timeout_ms=60000"
+            answer = json.loads(response(request("GET", path)).partition(b"\r\n\r\n")[2])
+        ends.append(answer["outcome"] if answer.get("outcome") != ("failed" if body.get("fail") else "matched") else "as expected")
+    with open(folder + "/typed") as file:
+        numbers = [int(line.split()[1]) for line in file]
+    expected = list(range(1, page.number + 1))
     print()
     print(json.dumps({
         "upgrades": UPGRADES, "seconds": round(took, 1), "waits": WAITS, "waits open after": still,
-        "waits matched": matched, "streams": STREAMS, "streams ended": sum(s.ended is not None for s in streams),
+        "waits ended": {end: ends.count(end) for end in sorted(set(ends))}, "streams": STREAMS, "streams ended": sum(s.ended is not None for s in streams),
         "ends": sorted({str(s.ended) for s in streams}), "gaps": sum(s.gaps for s in streams), "missing lines": sum(s.missing for s in streams),
         "lines read": sum(s.lines for s in streams), "failed requests": failed,
-        "longest response ms": round(longest * 1000)}, indent=1))
+        "page connections": page.connections, "page close codes": sorted(page.codes), "page screens": page.screens,
+        "page inputs": page.number, "refused": page.refused, "unknown to the page": page.unknown,
+        "doubled": len(numbers) - len(set(numbers)), "in order": numbers == sorted(numbers),
+        "lost": len(set(expected) - set(numbers)),
+        "longest response ms": round(longest * 1000),
+        "longest without the page ms": round(page.longest * 1000)}, indent=1))
 
 
 try:

@@ -121,7 +121,7 @@ impl Daemon<'_> {
     ) -> Result<()> {
         let engine = Engine::new(options(self.settings, self.paths, None)?);
         let doors = OpenDoors::new(claim, ports).map_err(|error| self.cannot_serve(&error))?;
-        Serving::run(self, engine, doors, writers).await
+        Serving::run(self, (engine, None), doors, writers).await
     }
 
     /// Takes over from the daemon at the other end of a socket. Error: that one continues, with the
@@ -140,8 +140,8 @@ impl Daemon<'_> {
                 return Err(error);
             }
         };
-        let engine = successor.take_over(options, || doors.guard.reclaim(&doors.doors.local)).await?;
-        Serving::run(self, engine, doors, writers).await
+        let (engine, beside) = successor.take_over(options, || doors.guard.reclaim(&doors.doors.local)).await?;
+        Serving::run(self, (engine, Some(upgrade::Beside::read(&beside))), doors, writers).await
     }
 
     fn prepare_doors(&self, received: upgrade::Received) -> Result<(Options, OpenDoors)> {

@@ -19,7 +19,7 @@ use super::{
     Daemon, OpenDoors, Port, STOP_LIMIT, activation, endpoints, log, pages, rooms,
     start::{self, ClaimGuard},
     surroundings,
-    upgrade::{Doors, Handover, Left, Predecessor},
+    upgrade::{Beside, Doors, Handover, Held, Left, Predecessor},
 };
 use crate::api::{Error, Result, UpgradeAnswer};
 
@@ -73,13 +73,23 @@ pub(super) struct Serving<'a> {
 impl<'a> Serving<'a> {
     /// Serves requests until the daemon is stopped, or another one has taken over and nothing is relayed
     /// to it any more.
-    pub(super) async fn run(daemon: &'a Daemon<'a>, engine: Engine, doors: OpenDoors, writers: Handle) -> Result<()> {
+    ///
+    /// `beside`: what the daemon from which this one took over had beside its engine.
+    pub(super) async fn run(
+        daemon: &'a Daemon<'a>,
+        (engine, beside): (Engine, Option<Beside>),
+        doors: OpenDoors,
+        writers: Handle,
+    ) -> Result<()> {
         let OpenDoors { guard, mut doors, local, ports } = doors;
         let mut signals = Signals::listen(daemon.background)?;
         // A daemon that was started on purpose, or that must be reachable on a port, stays.
         let is_kept = !daemon.background || ports.iter().any(|port| !port.is_page);
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
+        if let Some(Beside { pages }) = beside {
+            serving.pages.restore(&serving.engine, pages);
+        }
         // Before anything is served: a page needs a port if none was configured.
         let wanted_ports = serving.pages.open_requests();
         for port in ports {
@@ -206,7 +216,8 @@ impl<'a> Serving<'a> {
         let http::Replacement { by, force, caller, answer } = replacement;
         let Daemon { program, background, .. } = *self.daemon;
         let (engine, app, rooms, open) = (&self.engine, &self.app, self.rooms.as_ref(), &self.open);
-        let predecessor = Predecessor { engine, app, rooms, open, program, background };
+        let pages = &self.pages;
+        let predecessor = Predecessor { engine, app, rooms, pages, open, program, background };
         // From here on only the outcome counts: a handover is never left half done.
         let stop = CancellationToken::new();
         let mut handed_over = pin!(predecessor.hand_over(by, Handover { force, doors, guard, stop: &stop }));
@@ -234,17 +245,14 @@ impl<'a> Serving<'a> {
 
     /// Leaves everything to the daemon that has taken over, and passes on to it what is open here.
     async fn leave(mut self, (left, answer): HandedOver, doors: Doors, guard: ClaimGuard, signals: &mut Signals) {
-        let Left { engine, requests, pid, .. } = left;
+        let Left { engine, held: Held { requests, pages: _pages }, pid, .. } = left;
         // The next daemon watches for its own rules now. What fired here is carried out here.
         self.rooms.when.leave();
-        self.app.replacing().note_places();
         requests.pass_on();
         // Both before this engine ends: its requests are those of the next daemon from now on.
         self.open.leave_listeners();
         guard.leave();
         drop(doors);
-        // The next daemon answers for them.
-        self.engine.end_kept_waits().await;
         // The caller may have gone.
         let _ = answer.send(Ok(UpgradeAnswer { pid }));
         let relayed = async {

@@ -20,6 +20,7 @@ use muxtap_engine::{
 };
 use muxtap_http::{By, HeldRequests};
 use muxtap_net::OpenConnections;
+use muxtap_page::{HeldPages, Pages, StoredPages};
 use muxtap_rooms::Rooms;
 use muxtap_tmux::death::Foreign;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ const REPLACE: &str = "--replace";
 const OF_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 /// How long the daemon may take to begin the conversation.
 const BEGIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long what pages have typed may take to reach tmux.
+const TYPE_LIMIT: Duration = Duration::from_secs(2);
 /// The most things that an error names.
 const MOST_NAMED: usize = 8;
 /// How long a process that has failed may take to exit by itself.
@@ -227,6 +230,7 @@ pub(super) struct Predecessor<'a> {
     pub(super) engine: &'a Engine,
     pub(super) app: &'a muxtap_http::App,
     pub(super) rooms: &'a Rooms,
+    pub(super) pages: &'a Pages,
     pub(super) open: &'a OpenConnections,
     /// This process's program, where it was when the process began.
     pub(super) program: &'a Path,
@@ -236,13 +240,37 @@ pub(super) struct Predecessor<'a> {
 /// A daemon that has handed over, and has to leave.
 pub(super) struct Left {
     pub(super) engine: PausedEngine,
-    pub(super) requests: HeldRequests,
+    pub(super) held: Held,
     /// The process that has taken over.
     pub(super) pid: u32,
     /// The same process.
     pub(super) process: Foreign,
     /// The program that was started, or the process that asked.
     pub(super) by: String,
+}
+
+/// What is held while it is handed over. Dropped, it goes on here.
+pub(super) struct Held {
+    pub(super) requests: HeldRequests,
+    /// Until the connections of pages have ended.
+    pub(super) pages: HeldPages,
+}
+
+/// What a daemon has beside its engine when it hands over.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Beside {
+    pub(super) pages: StoredPages,
+}
+
+impl Beside {
+    /// Reads what another daemon had. What cannot be read is made anew.
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        serde_json::from_slice(bytes).unwrap_or_else(|error| {
+            tracing::warn!("the pages' state of the earlier daemon cannot be read: {error}");
+            Self::default()
+        })
+    }
 }
 
 /// What a handover needs beside the engine.
@@ -284,9 +312,7 @@ impl Predecessor<'_> {
         to: Handover<'_>,
     ) -> Result<Left> {
         let NotTaken { error, has_refused } = match self.give(&process, pid, socket, to).await {
-            Ok((engine, requests)) => {
-                return Ok(Left { engine, requests, pid, process, by: format!("process {pid}") });
-            }
+            Ok((engine, held)) => return Ok(Left { engine, held, pid, process, by: format!("process {pid}") }),
             Err(not_taken) => not_taken,
         };
         // It has the lock file, and its lock: while it hangs, no daemon could be started.
@@ -306,9 +332,7 @@ impl Predecessor<'_> {
         if !self.rooms.sessions.is_idle() {
             open.push("agent sessions".to_owned());
         }
-        let continuing = self.app.replacing().continuing();
-        let waits = self.engine.waits();
-        open.extend(waits.iter().filter(|wait| !continuing.contains(&wait.id)).map(named));
+        open.extend(self.engine.bound_waits().iter().map(named));
         let more = open.len().saturating_sub(MOST_NAMED);
         if more > 0 {
             open.truncate(MOST_NAMED);
@@ -343,9 +367,7 @@ impl Predecessor<'_> {
         let pid = child.id().unwrap_or_default();
         let handed_over = match Foreign::open(pid).map_err(unable) {
             Ok(process) => match self.give(&process, pid, own, to).await {
-                Ok((engine, requests)) => {
-                    Ok(Left { engine, requests, pid, process, by: program.display().to_string() })
-                }
+                Ok((engine, held)) => Ok(Left { engine, held, pid, process, by: program.display().to_string() }),
                 Err(not_taken) => Err(not_taken.error),
             },
             Err(error) => Err(error),
@@ -376,32 +398,39 @@ impl Predecessor<'_> {
         pid: u32,
         socket: tokio::net::UnixStream,
         to: Handover<'_>,
-    ) -> std::result::Result<(PausedEngine, HeldRequests), NotTaken> {
+    ) -> std::result::Result<(PausedEngine, Held), NotTaken> {
         let Handover { force, doors, guard, stop } = to;
         let failed = |message: String| NotTaken { error: Error::internal(message), has_refused: false };
         let belongings = doors
             .belongings(guard, self.engine)
             .map_err(|error| failed(format!("cannot duplicate the listening sockets: {error}")))?;
-        let mut requests = None;
+        let mut held = None;
         let settle = async {
             self.open.pause();
-            requests = Some(self.app.replacing().settle(force).await?);
+            let requests = self.app.replacing().settle(force).await?;
             // Some may have begun meanwhile.
-            if force { Ok(()) } else { self.check() }
+            if !force {
+                self.check()?;
+            }
+            let (pages, stored) = tokio::time::timeout(TYPE_LIMIT, self.pages.hold()).await.map_err(|_| {
+                Error::new(ErrorCode::Conflict, "tmux does not accept what a page types; try again, or close the page")
+            })?;
+            held = Some(Held { requests, pages });
+            serde_json::to_vec(&Beside { pages: stored }).map_err(|error| Error::internal(error.to_string()))
         };
         let handed_over = self.engine.hand_over_to(process, socket, belongings, settle, stop).await;
-        match (handed_over, requests) {
-            (Ok(engine), Some(requests)) => {
+        match (handed_over, held) {
+            (Ok(engine), Some(held)) => {
                 tracing::info!("process {pid} has taken over");
                 if !self.background {
                     activation::replaced_by(pid).await;
                 }
-                Ok((engine, requests))
+                Ok((engine, held))
             }
             (Ok(_), None) => Err(failed("the requests were not held back".to_owned())),
-            (Err(not_taken), requests) => {
+            (Err(not_taken), held) => {
                 guard.reclaim(&doors.local);
-                drop(requests);
+                drop(held);
                 self.open.resume();
                 tracing::warn!("process {pid} has not taken over: {}", not_taken.error);
                 Err(not_taken)

@@ -237,6 +237,27 @@ fn a_wait_that_is_pending_goes_on_for_whoever_has_its_id() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_wait_is_pending_after_an_upgrade_and_goes_on() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let wait = json!({"panes": ["main"], "patterns": ["^later$"], "since": "now", "timeout_ms": 300_000});
+    let call = client.begin("tools/call", &json!({"name": "wait_for", "arguments": wait}));
+    eventually("it is open", || world.json(&["status"])["waits"] == 1);
+    world.ok(&["upgrade"]);
+    let answer = client.answer(call);
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("pending: "), "{answer}");
+    let id = text.split('"').nth(1).unwrap();
+    world.tmux(&["send-keys", "-t", "main", "echo la''ter", "Enter"]);
+    let answer = Client::new(&world).call("wait_for", &json!({"id": id}));
+    assert_eq!((&answer["outcome"], &answer["id"]), (&"matched".into(), &id.into()), "{answer}");
+    // Its client has gone with the session: the result is kept for whoever has the id.
+    world.ok(&["stop"]);
+    assert_eq!(world.json(&["result", id])["outcome"], "matched");
+}
+
+#[test]
 fn what_is_to_go_from_the_screen_is_waited_for() {
     let world = World::with_server();
     let pane = world.window("printf building; read -r go; printf '\\033[2J\\033[Hdone'; exec cat");

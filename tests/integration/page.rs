@@ -696,6 +696,74 @@ fn typed_keys_survive_reconnects_and_arrive_exactly_once() {
     page.check(1, &world, &pane);
 }
 
+/// T23.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_page_goes_on_in_the_next_daemon_and_types_each_key_once() {
+    let world = World::with_server();
+    let pane = world.window("stty raw -echo; printf ready; exec cat -u");
+    world.await_output(&pane, "ready");
+    let mut page = page(&world);
+    let client = page.client.clone();
+    let (mut next, mut settled, mut closed) = (1_u64, 0_u64, 0);
+    let word = |seq: u64| format!("{seq:05}.");
+    std::thread::scope(|scope| {
+        let upgrades = scope.spawn(|| (0..3).for_each(|_| drop(world.ok(&["upgrade"]))));
+        let mut key = String::new();
+        page.say(&json!({"type": "list"}));
+        while !upgrades.is_finished() || settled + 1 < next {
+            let message = match page.socket.read() {
+                Ok(Message::Text(text)) => serde_json::from_str::<Value>(&text).unwrap(),
+                Ok(Message::Close(frame)) => {
+                    assert_eq!(frame.map(|frame| u16::from(frame.code)), Some(1012));
+                    closed += 1;
+                    page = connect_again(&world, &client);
+                    assert_eq!(page.client, client, "the next daemon knows the page");
+                    settled = settled.max(page.taken);
+                    page.say(&json!({"type": "list"}));
+                    continue;
+                }
+                Ok(_) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            if message["type"] == "panes" {
+                let found = message["set"].as_array().unwrap().iter().find(|one| one["id"] == *pane);
+                let Some(found) = found else { continue };
+                found["key"].as_str().unwrap().clone_into(&mut key);
+            } else if message["type"] == "ack" {
+                settled = settled.max(message["seq"].as_u64().unwrap());
+            } else {
+                assert_ne!(message["type"], "nack", "{message}");
+                continue;
+            }
+            // What had no response is sent again, then something new.
+            next += u64::from(settled + 1 == next && !upgrades.is_finished());
+            for seq in settled + 1..next {
+                let input = json!({"type": "input", "seq": seq, "key": key, "text": word(seq)});
+                // The connection may be ending.
+                let _ = page.socket.send(Message::text(input.to_string()));
+            }
+        }
+        upgrades.join().unwrap();
+    });
+    assert_eq!(closed, 3);
+    let wanted: String = (1..next).map(word).collect();
+    let typed = || world.read_all(&pane).split_whitespace().collect::<String>();
+    eventually("everything is typed", || typed().ends_with(&word(next - 1)));
+    assert_eq!(typed(), format!("ready{wanted}"));
+}
+
+/// Connects a page of a daemon that was replaced. One that has not let go of its socket refuses it.
+fn connect_again(world: &World, client: &str) -> Page<UnixStream> {
+    loop {
+        let stream = UnixStream::connect(world.daemon_socket()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        if let Ok((socket, _)) = tungstenite::client::client("ws://muxtap/v1/page/ws", stream) {
+            return Page::begin(socket, Some(client));
+        }
+    }
+}
+
 #[test]
 fn two_pages_never_resize_a_pane() {
     let world = World::with_server();

@@ -177,20 +177,13 @@ fn what_cannot_be_handed_over_is_named() {
     let pane = world.window("cat");
     let pid = world.daemon_pid();
     let recorded = world.path("recorded.cast").display().to_string();
-    let id = world.ok(&["record", "-t", &pane, "-o", &recorded, "--detach"]).trim().to_owned();
+    world.ok(&["record", "-t", &pane, "-o", &recorded, "--detach"]);
     let pid = pid.or_else(|| world.daemon_pid());
     let refused = world.error("CONFLICT", &["upgrade"]);
     assert!(refused.contains("recording") && refused.contains("--force"), "{refused}");
-    world.ok(&["record", "stop", &id]);
-    // A wait for a quiet pane depends on when it began.
-    let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "a", "-p", "b", "-T", "300"]);
-    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
-    let refused = world.error("CONFLICT", &["upgrade"]);
-    assert!(refused.contains("wait ") && refused.contains(&format!(" on {pane}")), "{refused}");
     assert_eq!(world.daemon_pid(), pid);
     world.ok(&["upgrade", "--force"]);
     assert_ne!(world.daemon_pid(), pid);
-    assert_eq!(wait.finish().json()["outcome"], "cancelled");
 }
 
 #[test]
@@ -331,23 +324,82 @@ fn the_first_process_of_a_container_is_not_replaced() {
 }
 
 #[test]
-fn a_detached_wait_is_counted_beside_two_requests_for_one_wait() {
+fn a_detached_wait_and_two_requests_for_one_wait_go_on() {
     let world = World::with_server();
     let pane = world.window("cat");
     world.ok(&["list-panes"]);
     let path = format!("/v1/waits{}", world.query());
-    let detached = json!({ "panes": [pane], "patterns": ["never"], "timeout_ms": 300_000, "detach": true });
-    assert_eq!(world.http("POST", &path, Some(&detached)).status, 200);
+    let detached = json!({ "panes": [pane], "patterns": ["DONE"], "timeout_ms": 300_000, "detach": true });
+    let detached = world.http("POST", &path, Some(&detached)).json();
     let body = json!({ "panes": [pane], "patterns": ["DONE"], "timeout_ms": 300_000 });
     let send = || world.http_send_with("idempotency-key: 0123456789abcdef\r\n", "POST", &path, Some(&body));
     let both = [send(), send()];
     eventually("the waits are open", || world.json(&["status"])["waits"] == 2);
-    let refused = world.error("CONFLICT", &["upgrade"]);
-    assert!(refused.contains("wait ") && refused.contains(&format!(" on {pane}")), "{refused}");
+    upgrade(&world);
+    let third = send();
+    upgrade(&world);
+    assert_eq!(world.json(&["status"])["waits"], 2);
     type_line(&world, &pane, "DONE");
-    for one in both {
-        assert_eq!(Http::read(one).json()["outcome"], "matched");
+    for one in both.into_iter().chain([third]) {
+        let ended = Http::read(one).json();
+        assert_eq!((&ended["id"], &ended["outcome"]), (&json!("w-0123456789abcdef"), &json!("matched")));
     }
+    let path = format!("/v1/waits/{}{}&timeout_ms=60000", detached["id"].as_str().unwrap(), world.query());
+    let ended = world.http("GET", &path, None).json();
+    assert_eq!((&ended["id"], &ended["outcome"]), (&detached["id"], &json!("matched")));
+}
+
+/// T19, in whole processes.
+#[test]
+fn waits_of_every_kind_go_on() {
+    let world = World::with_server();
+    let marked = r"read go; printf '\033]133;C\007runs'; cat; printf '\033]133;D;4\007'; exec cat";
+    let (first, second) = (world.window("cat"), world.window("cat"));
+    let command = world.window(marked);
+    let dies = world.window("read line; exit 7");
+    world.ok(&["list-panes"]);
+    let path = format!("/v1/waits{}", world.query());
+    let begin = |mut body: Value| {
+        body["timeout_ms"] = json!(300_000);
+        world.http_send("POST", &path, Some(&body))
+    };
+    let both = json!([first, second]);
+    let mut waits = vec![
+        ("two patterns", begin(json!({ "panes": [first], "patterns": ["one (\\d)", "two"] }))),
+        ("all panes", begin(json!({ "panes": both, "mode": "all", "patterns": ["one (\\d)"] }))),
+        ("any pane, and quiet", begin(json!({ "panes": both, "patterns": ["two"], "settle_ms": 50 }))),
+        ("quiet", begin(json!({ "panes": [second], "patterns": ["one"], "stable_ms": 50 }))),
+        ("the screen", begin(json!({ "panes": [second], "screen": ["one \\d"], "gone": ["nothing"] }))),
+        ("a bell and a title", begin(json!({ "panes": [second], "bell": true, "title": "new" }))),
+        ("a command", begin(json!({ "panes": [command], "status": "4" }))),
+        ("an exit", begin(json!({ "panes": [dies], "exit": true }))),
+    ];
+    let fails = begin(json!({ "panes": [second], "patterns": ["never"], "fail": ["one"] }));
+    eventually("the waits are open", || world.json(&["status"])["waits"] == 9);
+    // It latches the first pattern, and on the first pane of both.
+    type_line(&world, &first, "one 1");
+    world.await_output(&first, "one 1");
+    type_line(&world, &command, "go");
+    world.await_output(&command, "runs");
+    upgrade(&world);
+    upgrade(&world);
+    assert_eq!(world.json(&["status"])["waits"], 9);
+    type_line(&world, &first, "two");
+    type_line(&world, &second, "\u{7}\u{1b}]2;new\u{7}one 2");
+    world.ok(&["send-keys", "-t", &command, "C-d"]);
+    type_line(&world, &dies, "end");
+    let (_, two) = waits.remove(0);
+    let two = Http::read(two).json();
+    assert_eq!((two["outcome"].as_str(), &two["predicates"][0]["captures"]), (Some("matched"), &json!(["one 1", "1"])));
+    let (_, all) = waits.remove(0);
+    let all = Http::read(all).json();
+    let captured: Vec<_> = (0..2).map(|at| all["predicates"][at]["captures"][1].as_str().unwrap().to_owned()).collect();
+    assert_eq!((all["outcome"].as_str(), captured), (Some("matched"), vec!["1".to_owned(), "2".to_owned()]));
+    for (what, wait) in waits {
+        let ended = Http::read(wait).json();
+        assert_eq!(ended["outcome"], "matched", "{what}: {ended}");
+    }
+    assert_eq!(Http::read(fails).json()["outcome"], "failed");
 }
 
 #[test]

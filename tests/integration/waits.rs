@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-use crate::common::{Http, World, eventually};
+use crate::common::{Http, World, eventually, type_line};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -668,16 +668,33 @@ fn a_result_in_the_background_outlives_the_daemon() {
     assert_eq!(fs::read_dir(&results).unwrap().count(), before);
 }
 
-/// An upgrade cannot hand a wait in the background on: it is refused, and a forced one ends the wait as
-/// cancelled, which its result says.
+/// A wait in the background goes on in the daemon that takes over, under its id.
 #[test]
 #[cfg(target_os = "linux")]
-fn an_upgrade_ends_no_wait_in_the_background_by_itself() {
+fn a_wait_in_the_background_goes_on_after_an_upgrade() {
     let (world, pane) = world();
-    let id = world.ok(&["wait-for", "-t", &pane, "-p", "never", "--since", "now", "--background"]);
-    let refused = world.error("CONFLICT", &["upgrade"]);
-    assert!(refused.contains(id.trim()), "{refused}");
-    world.ok(&["upgrade", "--force"]);
-    let answer = world.muxtap(&["--json", "result", id.trim()]);
-    assert_eq!((answer.status, &answer.json()["outcome"]), (130, &json!("cancelled")), "{answer:?}");
+    let begin = |pattern: &str| {
+        let begun = world.ok(&["wait-for", "-t", &pane, "-p", pattern, "--since", "now", "--background"]);
+        begun.trim().to_owned()
+    };
+    let (id, never) = (begin("first \\w+"), begin("never"));
+    let asked = world.spawn(&["--json", "result", &id, "-T", "300"]);
+    for _ in 0..3 {
+        world.ok(&["upgrade"]);
+        let pending = world.muxtap(&["--json", "result", &id, "-T", "0"]);
+        assert_eq!((pending.status, &pending.json()["outcome"]), (124, &json!("pending")), "{pending:?}");
+    }
+    type_line(&world, &pane, "echo fir''st one");
+    // Asked before the upgrades, after them, and of a later daemon.
+    assert_eq!(asked.finish().json()["outcome"], "matched");
+    let matched = world.json(&["result", &id]);
+    assert_eq!((&matched["id"], &matched["outcome"]), (&json!(id), &json!("matched")));
+    world.ok(&["upgrade"]);
+    let last = world.json(&["result", &id]);
+    assert_eq!(last["predicates"], matched["predicates"]);
+    world.ok(&["stop"]);
+    assert_eq!(world.json(&["result", &id])["predicates"], matched["predicates"]);
+    // A daemon that stops says how its waits ended, also those that it has taken over.
+    let cancelled = world.muxtap(&["--json", "result", &never]);
+    assert_eq!((cancelled.status, &cancelled.json()["outcome"]), (130, &json!("cancelled")), "{cancelled:?}");
 }

@@ -105,6 +105,8 @@ const MOST_PENDING = 1000;
  * expect something else.
  */
 export const KEPT_FOR = 60_000;
+/** The code with which a daemon closes that another one has replaced (RFC 6455, IANA). */
+const RESTART = 1012;
 const OPEN = 1;
 
 export class Connection {
@@ -165,7 +167,14 @@ export class Connection {
             }
         };
         socket.onmessage = (event) => this.receive(String(event.data));
-        socket.onclose = () => this.lost();
+        socket.onclose = ({ code }) => {
+            // Another daemon has the port already, and what this page needs.
+            if (code === RESTART && this.welcomed) {
+                this.connect();
+            } else {
+                this.lost();
+            }
+        };
     }
 
     /** Probes the connection, or connects at once without one. One that begins is left alone. */

@@ -19,9 +19,9 @@ class FakeSocket implements Socket {
     says(message: object): void {
         this.onmessage?.({ data: JSON.stringify(message) });
     }
-    breaks(): void {
+    breaks(code = 1006): void {
         this.readyState = 3;
-        this.onclose?.({ code: 1006, reason: "" });
+        this.onclose?.({ code, reason: "" });
     }
     of(type: string): Record<string, unknown>[] {
         return this.sent.filter((one) => one.type === type);
@@ -95,6 +95,25 @@ function world() {
 }
 
 const seqs = (socket: FakeSocket) => socket.of("input").map((one) => one.seq);
+
+test("a page of a replaced daemon connects at once to the next one, and types what had no response", () => {
+    const { connection, sockets, socket, welcome, log } = world();
+    connection.connect();
+    welcome("a", 0);
+    connection.show("KEY", { screen: () => undefined, ended: () => undefined });
+    connection.type("KEY", { text: "x" });
+    connection.type("KEY", { text: "y" });
+    socket().breaks(1012);
+    assert.equal(sockets.length, 2);
+    // The next daemon has taken over the line, in which the first number was taken.
+    welcome("a", 1);
+    assert.deepEqual(socket().of("input").map((one) => one.seq), [2]);
+    assert.deepEqual([socket().of("show").length, log.unknown.length], [1, 0]);
+    // One that does not welcome the page is not asked again at once.
+    socket().breaks(1012);
+    socket().breaks(1012);
+    assert.equal(sockets.length, 3);
+});
 
 test("a connection says hello with the name that it was given", () => {
     const { connection, socket, welcome, fire } = world();

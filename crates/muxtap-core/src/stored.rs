@@ -38,6 +38,24 @@ pub mod bytes {
     }
 }
 
+/// Stores a gap that may be there.
+pub mod gap {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::{Gap, GapReason};
+
+    /// Stores a gap.
+    pub fn serialize<S: Serializer>(gap: &Option<Gap>, serializer: S) -> Result<S::Ok, S::Error> {
+        gap.map(|gap| (gap.reason, gap.bytes)).serialize(serializer)
+    }
+
+    /// Reads a stored gap.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Gap>, D::Error> {
+        let gap = Option::<(GapReason, Option<u64>)>::deserialize(deserializer)?;
+        Ok(gap.map(|(reason, bytes)| Gap::new(reason, bytes)))
+    }
+}
+
 /// Stores marked gaps. [`Gap`](crate::Gap)'s own form is for JSON: it omits a field that is empty.
 pub(crate) mod gaps {
     use std::collections::VecDeque;

@@ -9,7 +9,7 @@
 //! `kill` ([`Engine::check_owner`]).
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,6 +19,7 @@ use std::{
 use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::address;
 use muxtap_tmux::Address;
+use serde::{Deserialize, Serialize};
 
 use super::{Engine, handles::socket_dir};
 
@@ -57,6 +58,68 @@ pub enum Principal {
     Guest,
 }
 
+/// The interfaces whose callers' waits another daemon can continue.
+const FACES: [&str; 7] = ["engine", "unix", "http", "mcp", "agent", "mattermost", "bridge"];
+
+/// A caller, stored for the daemon that replaces this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredCaller {
+    face: String,
+    who: String,
+    principal: StoredPrincipal,
+}
+
+/// See [`Principal`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum StoredPrincipal {
+    Engine,
+    User(u32),
+    Token,
+    Page(String),
+    Device(String),
+    Agent(u64, Option<PathBuf>),
+    Guest,
+}
+
+impl StoredCaller {
+    pub(super) fn of(caller: &Caller) -> Self {
+        let principal = match &caller.principal {
+            Principal::Engine => StoredPrincipal::Engine,
+            Principal::User(uid) => StoredPrincipal::User(*uid),
+            Principal::Token => StoredPrincipal::Token,
+            Principal::Page(hash) => StoredPrincipal::Page(hash.to_string()),
+            Principal::Device(id) => StoredPrincipal::Device(id.to_string()),
+            Principal::Agent { session, server } => {
+                StoredPrincipal::Agent(*session, server.as_deref().map(Path::to_owned))
+            }
+            Principal::Guest => StoredPrincipal::Guest,
+        };
+        Self { face: caller.face.to_owned(), who: caller.who.clone(), principal }
+    }
+
+    /// Returns the caller; `None` if its interface is unknown. No later MCP session gets the number of
+    /// one that another daemon had: its waits would be the new one's own.
+    pub(super) fn restored(self) -> Option<Caller> {
+        let principal = match self.principal {
+            StoredPrincipal::Engine => Principal::Engine,
+            StoredPrincipal::User(uid) => Principal::User(uid),
+            StoredPrincipal::Token => Principal::Token,
+            StoredPrincipal::Page(hash) => Principal::Page(hash.into()),
+            StoredPrincipal::Device(id) => Principal::Device(id.into()),
+            StoredPrincipal::Agent(session, server) => {
+                NEXT_SESSION.fetch_max(session.saturating_add(1), Ordering::Relaxed);
+                Principal::Agent { session, server: server.map(Arc::from) }
+            }
+            StoredPrincipal::Guest => Principal::Guest,
+        };
+        let face = FACES.into_iter().find(|face| *face == self.face)?;
+        Some(Caller { face, who: self.who, principal })
+    }
+}
+
+/// The number of the next MCP session.
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
+
 impl Default for Caller {
     /// Returns the program that contains the engine.
     fn default() -> Self {
@@ -79,8 +142,7 @@ impl Caller {
 impl Principal {
     /// Creates the principal of a new MCP session. `server`: the server that the user chose for it.
     pub fn agent(server: Option<&Path>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self::Agent { session: NEXT.fetch_add(1, Ordering::Relaxed), server: server.map(Arc::from) }
+        Self::Agent { session: NEXT_SESSION.fetch_add(1, Ordering::Relaxed), server: server.map(Arc::from) }
     }
 
     /// Returns the credential of a caller over TCP: `token`, `page` or `device`.

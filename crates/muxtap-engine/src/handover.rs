@@ -1,7 +1,7 @@
 //! The state of an engine, stored for the daemon that replaces this one (`docs/upgrade.md`).
 //!
-//! Stored are the panes with all that cursors rest upon, and the places at which event streams
-//! resume; beside them, the control clients are handed over ([`Engine::pause`], [`Prepared`]). A
+//! Stored are the panes with all that cursors rest upon, the places at which event streams resume, and
+//! the waits (`wait/stored.rs`); beside them, the control clients are handed over ([`Engine::pause`], [`Prepared`]). A
 //! restored engine continues the streams: cursors, offsets and event ids stay valid.
 
 mod exchange;
@@ -20,12 +20,17 @@ use muxtap_tmux::{Address, PausedLink, ProcessProbe, ServerLink, StoredLink};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use crate::{Engine, Host, Options, PaneState, Past, events::Trails, host::Reports};
+use crate::{
+    Engine, Host, Options, PaneState, Past,
+    events::Trails,
+    host::Reports,
+    wait::{Budget, HeldWaits, PreparedWaits, StoredWaits, Waits},
+};
 
 pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
-pub const STATE_VERSION: u32 = 2;
+pub const STATE_VERSION: u32 = 3;
 
 /// The first bytes of each stored state.
 const MAGIC: &[u8] = b"muxtap state\n";
@@ -42,6 +47,9 @@ struct Header {
 struct StoredEngine {
     nonce: u64,
     trails: Blob,
+    waits: StoredWaits,
+    /// What the daemon has beside the engine, in its own form.
+    beside: Blob,
     servers: Vec<StoredServer>,
 }
 
@@ -77,6 +85,7 @@ pub struct PausedEngine {
     state: Vec<u8>,
     descriptors: Vec<OwnedFd>,
     links: Vec<PausedLink>,
+    waits: HeldWaits,
 }
 
 impl PausedEngine {
@@ -98,8 +107,9 @@ impl PausedEngine {
         }
     }
 
-    /// Leaves the control clients to the next engine and ends this one. Open waits end as cancelled.
+    /// Leaves the control clients and the waits to the next engine and ends this one.
     pub async fn leave(self) {
+        self.waits.leave();
         for link in self.links {
             link.leave();
         }
@@ -121,14 +131,27 @@ pub struct Prepared {
     options: Options,
     past: Past,
     servers: Vec<Restored>,
+    waits: PreparedWaits,
+    beside: Vec<u8>,
 }
 
 impl Prepared {
     /// Reads a state. Begins nothing. Error: `CONFLICT` if this program does not read it, or if the
     /// descriptors are not those of the state.
     pub fn read(options: Options, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self> {
-        let (past, servers) = read(state, options.ring_bytes, descriptors)?;
-        Ok(Self { options, past, servers })
+        let (engine, restored) = read(state, options.ring_bytes, descriptors)?;
+        let broken = |error: postcard::Error| unreadable(&error.to_string());
+        let trails = Trails::restore(&engine.trails.0).map_err(broken)?;
+        let budget = Arc::<Budget>::default();
+        let all = |server: &Restored| (server.socket.clone(), [&server.live[..], &server.ended].concat());
+        let waits = engine.waits.prepare(&budget, &restored.iter().map(all).collect::<Vec<_>>())?;
+        let past = Past { nonce: engine.nonce, trails, budget };
+        Ok(Self { options, past, servers: restored, waits, beside: engine.beside.0 })
+    }
+
+    /// Takes what the other daemon has beside the engine.
+    fn take_beside(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.beside)
     }
 
     /// Continues from the state. Must be called within a tokio runtime.
@@ -136,11 +159,13 @@ impl Prepared {
     /// Control clients that were handed over are read from now on. Each other server whose panes are
     /// live is followed again; what a pane prints before is a gap, unless the pane shows all of it.
     pub fn start(self) -> Engine {
-        let Self { options, past, servers } = self;
+        let Self { options, past, servers, mut waits, beside: _ } = self;
         let engine = Engine::within(Handle::current(), options, ProcessProbe::default(), past);
+        waits.register_ended(&engine);
         for server in servers {
-            engine.restore_server(server);
+            engine.restore_server(server, &mut waits);
         }
+        waits.cancel_others(&engine);
         engine
     }
 }
@@ -150,7 +175,7 @@ impl Engine {
     /// resume. The engine continues; what its panes print later is not in it.
     #[doc(hidden)]
     pub fn store(&self) -> Result<Vec<u8>> {
-        self.store_with(&[])
+        self.store_with(&[], Vec::new())
     }
 
     /// Returns the file of the audit log that is written now, with its lock.
@@ -160,11 +185,16 @@ impl Engine {
     }
 
     /// Stops reading from all control clients, and sending to them. Nothing that panes print meanwhile
-    /// is lost.
+    /// is lost, and no wait times out.
     ///
     /// Error: a tmux server does not reply within `limit`; everything goes on then.
     #[doc(hidden)]
     pub async fn pause(&self, limit: Duration) -> Result<PausedEngine> {
+        self.pause_beside(limit, Vec::new()).await
+    }
+
+    /// Pauses as [`Engine::pause`] does. `beside`: what the daemon has beside the engine.
+    async fn pause_beside(&self, limit: Duration, beside: Vec<u8>) -> Result<PausedEngine> {
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let paused = hosts.iter().map(|host| host.server().pause(limit));
         let paused = futures_util::future::join_all(paused).await.into_iter().collect::<Result<Vec<_>>>()?;
@@ -173,28 +203,59 @@ impl Engine {
         links.sort_by(|(a, _), (b, _)| a.socket().cmp(b.socket()));
         let descriptors = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
         let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
-        let state = self.store_with(&stored)?;
+        let waits = Waits::hold(self);
+        let state = self.store_with(&stored, beside)?;
         let links = links.into_iter().map(|(_, link)| link).collect();
-        Ok(PausedEngine { engine: self.clone(), state, descriptors, links })
+        Ok(PausedEngine { engine: self.clone(), state, descriptors, links, waits })
     }
 
-    fn store_with(&self, links: &[(&Path, &StoredLink)]) -> Result<Vec<u8>> {
+    fn store_with(&self, links: &[(&Path, &StoredLink)], beside: Vec<u8>) -> Result<Vec<u8>> {
         let mut hosts: Vec<_> = self.hosts().values().cloned().collect();
         hosts.sort_by(|a, b| a.socket().cmp(b.socket()));
-        let servers: Result<Vec<_>> = hosts.iter().map(|host| store_host(host, links)).collect();
+        let servers: Result<Vec<_>> = hosts.iter().map(|host| self.store_host(host, links)).collect();
+        let servers = servers?;
         let trails = self.shared.trails.store().map_err(|error| cannot_store("the event streams", &error))?;
-        let engine = StoredEngine { nonce: self.shared.nonce, trails: Blob(trails), servers: servers? };
+        // After the panes: a pane may end meanwhile.
+        let waits = self.shared.waits.store_all()?;
+        let (nonce, trails, beside) = (self.shared.nonce, Blob(trails), Blob(beside));
+        let engine = StoredEngine { nonce, trails, waits, beside, servers };
         postcard::to_extend(&own_header(), MAGIC.to_vec())
             .and_then(|bytes| postcard::to_extend(&engine, bytes))
             .map_err(|error| cannot_store("the servers", &error))
     }
 
-    fn restore_server(&self, server: Restored) {
+    fn store_host(&self, host: &Arc<Host>, links: &[(&Path, &StoredLink)]) -> Result<StoredServer> {
+        let store = |pane: &Arc<PaneState>| {
+            pane.store().map(Blob).map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))
+        };
+        let (mut live, mut ended) = (host.panes(), host.ended_panes());
+        // A wait may hold a pane that ended long ago.
+        for pane in self.shared.waits.panes_of(host) {
+            if !live.iter().chain(&ended).any(|known| Arc::ptr_eq(known, &pane)) {
+                ended.push(pane);
+            }
+        }
+        live.sort_by_key(|pane| pane.id());
+        let link = links.iter().find(|(socket, _)| *socket == host.socket());
+        let link = link.map(|(_, link)| postcard::to_allocvec(link)).transpose();
+        let link = link.map_err(|error| cannot_store("the control clients", &error))?;
+        Ok(StoredServer {
+            socket: host.socket().as_os_str().as_bytes().to_vec(),
+            epoch: host.epoch().server,
+            live: live.iter().map(store).collect::<Result<_>>()?,
+            ended: ended.iter().map(store).collect::<Result<_>>()?,
+            link: link.map(Blob),
+        })
+    }
+
+    fn restore_server(&self, server: Restored, waits: &mut PreparedWaits) {
         let Restored { socket, epoch, live, ended, link } = server;
         let host = Host::new(&socket, &self.shared);
         // A host that the settings do not name any more is not followed. Its panes end with it.
         let Ok(program) = Address::parse(&socket).and_then(|address| self.program_for(address)) else { return };
         host.restore(epoch, live, ended, link.is_some());
+        // Before anything more is read.
+        let waits = waits.continue_on(self, &host);
         match link {
             Some((stored, descriptors)) => {
                 let continued = ServerLink::continued(
@@ -221,6 +282,9 @@ impl Engine {
         }
         host.begin_restored();
         self.hosts().insert(socket, host);
+        for wait in waits {
+            wait.begin();
+        }
     }
 }
 
@@ -253,13 +317,12 @@ fn check_version(header: &Header) -> Result<()> {
     ))
 }
 
-fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(Past, Vec<Restored>)> {
+fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(StoredEngine, Vec<Restored>)> {
     let broken = |error: postcard::Error| unreadable(&error.to_string());
-    let (engine, rest) = postcard::take_from_bytes::<StoredEngine>(header(state)?).map_err(broken)?;
+    let (mut engine, rest) = postcard::take_from_bytes::<StoredEngine>(header(state)?).map_err(broken)?;
     if !rest.is_empty() {
         return Err(unreadable("bytes are left over"));
     }
-    let trails = Trails::restore(&engine.trails.0).map_err(broken)?;
     let panes = |panes: Vec<Blob>| -> Result<Vec<_>> {
         panes.iter().map(|pane| PaneState::restore(&pane.0, ring_bytes).map_err(broken)).collect()
     };
@@ -271,7 +334,7 @@ fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(P
         if own.len() < link.descriptors() { Err(unreadable("a descriptor is missing")) } else { Ok(Some((link, own))) }
     };
     let mut servers = Vec::new();
-    for server in engine.servers {
+    for server in std::mem::take(&mut engine.servers) {
         let socket = Path::new(OsStr::from_bytes(&server.socket)).to_owned();
         let (live, ended) = (panes(server.live)?, panes(server.ended)?);
         servers.push(Restored { socket, epoch: server.epoch, live, ended, link: link(server.link)? });
@@ -279,24 +342,7 @@ fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(P
     if descriptors.next().is_some() {
         return Err(unreadable("a descriptor is left over"));
     }
-    Ok((Past { nonce: engine.nonce, trails }, servers))
-}
-
-fn store_host(host: &Host, links: &[(&Path, &StoredLink)]) -> Result<StoredServer> {
-    let store = |pane: &Arc<PaneState>| {
-        pane.store().map(Blob).map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))
-    };
-    let mut live = host.panes();
-    live.sort_by_key(|pane| pane.id());
-    let link = links.iter().find(|(socket, _)| *socket == host.socket()).map(|(_, link)| postcard::to_allocvec(link));
-    let link = link.transpose().map_err(|error| cannot_store("the control clients", &error))?;
-    Ok(StoredServer {
-        socket: host.socket().as_os_str().as_bytes().to_vec(),
-        epoch: host.epoch().server,
-        live: live.iter().map(store).collect::<Result<_>>()?,
-        ended: host.ended_panes().iter().map(store).collect::<Result<_>>()?,
-        link: link.map(Blob),
-    })
+    Ok((engine, servers))
 }
 
 fn unreadable(why: &str) -> Error {

@@ -141,11 +141,13 @@ struct Past {
     /// Ties cursors to this engine, and to those that it continues.
     nonce: u64,
     trails: events::Trails,
+    /// The memory of its waits, of which some may be continued.
+    budget: Arc<wait::Budget>,
 }
 
 impl Default for Past {
     fn default() -> Self {
-        Self { nonce: u64::from(nonce::number() as u32), trails: events::Trails::default() }
+        Self { nonce: u64::from(nonce::number() as u32), trails: events::Trails::default(), budget: Arc::default() }
     }
 }
 
@@ -190,7 +192,7 @@ impl Engine {
     fn within(runtime: Handle, options: Options, probe: ProcessProbe, past: Past) -> Self {
         let shared = Arc::new(Shared {
             transports: elsewhere::Transports::of(&options.transports),
-            waits: Waits::keeping(options.wait_results.as_deref()),
+            waits: Waits::keeping(options.wait_results.as_deref(), past.budget),
             agent_rules: tokio::sync::watch::Sender::new(options.agents.clone()),
             options,
             hosts: Mutex::default(),

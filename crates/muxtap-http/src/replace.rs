@@ -6,7 +6,7 @@
 //! has taken over for the rest, and passes it on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -22,10 +22,10 @@ use axum::{
 };
 use hyper_util::rt::TokioIo;
 use muxtap_api::{
-    Error, ErrorCode, UpgradeAnswer, UpgradeRequest, WaitAnswer,
-    wire::{FORCE, REPLACE_PROTOCOL},
+    Error, ErrorCode, UpgradeAnswer, UpgradeRequest, WaitAnswer, WaitOutcome,
+    wire::{FORCE, RELAY, REPLACE_PROTOCOL},
 };
-use muxtap_engine::Engine;
+use muxtap_engine::{Engine, limits::POLL_LONGEST};
 use muxtap_net::{Peer, Streaming, unix_socket};
 use tokio::{
     net::UnixStream,
@@ -43,6 +43,8 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// How long a connection may take to be switched to the conversation of two daemons.
 const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 
+/// The value of the header `RELAY` for a caller whose answer marks no match.
+pub(super) const READS_ONLY: &str = "reads-only";
 /// The most bytes of an error.
 const ERROR_BYTES: usize = 64 * 1024;
 /// The most bytes of a wait's result: it has a screen's last lines, and captures.
@@ -129,24 +131,18 @@ impl Drop for Turn {
     }
 }
 
-/// A request's turn, for a handler whose work another daemon may continue ([`OwnTurn::end_if`]).
+/// A request's turn, for a handler whose work another daemon can continue.
 #[derive(Clone, Debug)]
 pub struct OwnTurn(Replacing, u64);
 
 impl OwnTurn {
-    /// The request, which awaits this wait, need not be finished before the daemon is replaced, if
-    /// `place` returns then where the next daemon continues it.
-    pub fn end_if(&self, wait: &str, place: impl Fn() -> Option<String> + Send + Sync + 'static) {
+    /// The request need not be finished before the daemon is replaced: the next one continues it.
+    pub fn continues(&self) {
         self.0.0.requests.send_modify(|requests| {
             if let Some(open) = requests.open.get_mut(&self.1) {
-                open.place = Some(Place(wait.to_owned(), Arc::new(place)));
+                open.continues = true;
             }
         });
-    }
-
-    /// Returns where the next daemon continues the request.
-    pub fn place(&self) -> Option<String> {
-        self.0.0.requests.borrow().open.get(&self.1)?.continued.clone()
     }
 }
 
@@ -155,27 +151,8 @@ impl OwnTurn {
 struct Open {
     route: String,
     begun: Instant,
-    /// Where the next daemon continues the request, if it can.
-    place: Option<Place>,
-    /// The place when the requests were held back.
-    continued: Option<String>,
-}
-
-/// A wait's id, and where the next daemon continues it.
-#[derive(Clone)]
-struct Place(String, Arc<dyn Fn() -> Option<String> + Send + Sync>);
-
-impl std::fmt::Debug for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Place")
-    }
-}
-
-impl Open {
-    /// Returns whether it must be finished before the daemon is replaced.
-    fn must_end(&self) -> bool {
-        self.place.as_ref().is_none_or(|place| (place.1)().is_none())
-    }
+    /// Whether the next daemon continues it.
+    continues: bool,
 }
 
 /// Requests are held back. Dropped, they are carried out here again.
@@ -216,30 +193,14 @@ impl Replacing {
         let held = HeldRequests(Some(self.clone()));
         let mut requests = self.0.requests.subscribe();
         // The sender lives as long as `self`.
-        let done = requests.wait_for(|requests| !requests.open.values().any(Open::must_end));
+        let done = requests.wait_for(|requests| requests.open.values().all(|open| open.continues));
         let in_time = tokio::time::timeout(SETTLE_LIMIT, done).await.is_ok();
         if in_time || force { Ok(held) } else { Err(open(&self.routes(|_| true))) }
     }
 
-    /// Returns the ids of the waits that the next daemon can continue.
-    pub fn continuing(&self) -> BTreeSet<String> {
-        let requests = self.0.requests.borrow();
-        let continuing = requests.open.values().filter(|open| !open.must_end());
-        continuing.filter_map(|open| Some(open.place.as_ref()?.0.clone())).collect()
-    }
-
-    /// Records where the next daemon continues each open request: this one reads no more.
-    pub fn note_places(&self) {
-        self.0.requests.send_modify(|requests| {
-            for open in requests.open.values_mut() {
-                open.continued = open.place.as_ref().and_then(|place| (place.1)());
-            }
-        });
-    }
-
     fn routes(&self, is_meant: impl Fn(&Open) -> bool) -> Vec<String> {
         let requests = self.0.requests.borrow();
-        let meant = requests.open.values().filter(|open| open.must_end() && is_meant(open));
+        let meant = requests.open.values().filter(|open| !open.continues && is_meant(open));
         let mut routes: Vec<_> = meant.map(|open| open.route.clone()).collect();
         routes.sort();
         routes.dedup();
@@ -267,7 +228,7 @@ impl Replacing {
                 is_elsewhere = requests.phase == Phase::Elsewhere;
                 if requests.phase == Phase::Here {
                     requests.last += 1;
-                    let open = Open { route: route(), begun: Instant::now(), place: None, continued: None };
+                    let open = Open { route: route(), begun: Instant::now(), continues: false };
                     requests.open.insert(requests.last, open);
                     number = Some(requests.last);
                 }
@@ -320,6 +281,9 @@ fn is_of_process(method: &Method, path: &str) -> bool {
 /// Passes a request on to the daemon that has taken over. Callers over TCP have to connect to it
 /// themselves: it must authenticate them. So do those whose process counts (`is_own`).
 async fn pass_on(app: &App, request: Request, is_own: bool) -> Response {
+    if request.headers().contains_key(RELAY) {
+        return moved();
+    }
     let is_user = matches!(request.extensions().get::<Peer>(), Some(Peer::Unix { .. }));
     if !is_user || is_own || request.headers().contains_key(header::UPGRADE) {
         let error = Error::unavailable("another muxtap daemon has taken over: send the request again");
@@ -328,6 +292,14 @@ async fn pass_on(app: &App, request: Request, is_own: bool) -> Response {
         return response;
     }
     ask(Path::new(&app.daemon.about.socket), request).await.unwrap_or_else(|error| Failure::from(error).into_response())
+}
+
+/// Returns the response to another replaced daemon, which asks this one's successor itself.
+pub(super) fn moved() -> Response {
+    let error = Error::unavailable("another muxtap daemon has taken over: send the request again");
+    let mut response = Failure::from(error).into_response();
+    response.headers_mut().insert(RELAY, HeaderValue::from_static("1"));
+    response
 }
 
 /// Sends a request to the daemon on this socket.
@@ -383,33 +355,48 @@ impl App {
         ask(Path::new(&self.daemon.about.socket), request).await
     }
 
-    /// Sends a wait request to the daemon that has taken over. `parts`: those of the caller's request.
-    /// `elapsed`: how long the wait has lasted.
+    /// Sends `GET uri` to the daemon that has taken over, and that has not been replaced.
+    pub(super) async fn get_elsewhere_at_last(
+        &self,
+        uri: &str,
+        headers: &[(&'static str, &str)],
+    ) -> muxtap_api::Result<Response> {
+        loop {
+            let response = self.get_elsewhere(uri, headers).await?;
+            if !response.headers().contains_key(RELAY) {
+                return Ok(response);
+            }
+        }
+    }
+
+    /// Waits in the daemon that has taken over for the end of a wait, or for `hold` at most.
+    /// `reads_only`: the caller's answer marks no match.
     pub(super) async fn wait_elsewhere(
         &self,
-        parts: &axum::http::request::Parts,
-        rest: &muxtap_api::WaitRequest,
-        key: Option<&str>,
-        elapsed: Duration,
+        id: &str,
+        hold: Option<Duration>,
+        reads_only: bool,
     ) -> muxtap_api::Result<Response> {
-        let body = serde_json::to_vec(rest).map_err(|error| Error::internal(error.to_string()))?;
-        let uri = parts.uri.path_and_query().map_or("/v1/waits", |uri| uri.as_str());
-        let mut request =
-            Request::builder().method(Method::POST).uri(uri).header(header::CONTENT_TYPE, "application/json");
-        if let Some(key) = key {
-            request = request.header(muxtap_api::wire::IDEMPOTENCY_KEY, key);
+        let begun = Instant::now();
+        loop {
+            let left = hold.map_or(POLL_LONGEST, |hold| hold.saturating_sub(begun.elapsed()).min(POLL_LONGEST));
+            let uri = format!("/v1/waits/{}?timeout_ms={}", muxtap_api::url::encode(id), left.as_millis());
+            let response = self.get_elsewhere(&uri, &[(RELAY, if reads_only { READS_ONLY } else { "1" })]).await?;
+            // That daemon was also replaced.
+            if response.headers().contains_key(RELAY) {
+                continue;
+            }
+            if !response.status().is_success() {
+                return Ok(response);
+            }
+            let body = axum::body::to_bytes(response.into_body(), RESULT_BYTES).await;
+            let answer: WaitAnswer = body
+                .map_err(|error| lost_later(&error))
+                .and_then(|body| serde_json::from_slice(&body).map_err(|error| lost_later(&error)))?;
+            if answer.outcome != WaitOutcome::Pending || hold.is_some_and(|hold| hold <= begun.elapsed()) {
+                return Ok(Json(answer).into_response());
+            }
         }
-        let request = request.body(Body::from(body)).map_err(|error| Error::internal(error.to_string()))?;
-        let response = ask(Path::new(&self.daemon.about.socket), request).await?;
-        if !response.status().is_success() {
-            return Ok(response);
-        }
-        let body = axum::body::to_bytes(response.into_body(), RESULT_BYTES).await;
-        let mut answer: WaitAnswer = body
-            .map_err(|error| lost_later(&error))
-            .and_then(|body| serde_json::from_slice(&body).map_err(|error| lost_later(&error)))?;
-        answer.duration_ms += elapsed.as_secs_f64() * 1000.0;
-        Ok(Json(answer).into_response())
     }
 
     /// Returns the requests of the daemon, and those to replace it.

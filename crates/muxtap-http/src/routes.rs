@@ -33,7 +33,7 @@ type Answer<T> = Result<Json<T>>;
 #[into_params(parameter_in = Query)]
 pub struct WaitResultQuery {
     /// How long to wait for the wait's end (default 0; at most 300,000).
-    timeout_ms: Option<u64>,
+    pub(super) timeout_ms: Option<u64>,
 }
 
 impl Fields for WaitResultQuery {}
@@ -529,11 +529,7 @@ pub async fn wait(request: ServerRequest<Body<WaitRequest>>) -> Response {
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
 pub async fn wait_result(request: ServerRequest<Params<WaitResultQuery>>) -> Response {
-    request
-        .respond(Operation::Look, |request| async move {
-            Ok(Json(request.app.engine.wait_result(&request.target, request.fields.0.timeout_ms).await?))
-        })
-        .await
+    request.respond(Operation::Look, |request| async move { Box::pin(waits::result(&request)).await }).await
 }
 
 /// Cancels a wait.

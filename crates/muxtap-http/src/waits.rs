@@ -1,14 +1,27 @@
 //! A wait that a request awaits, in this daemon or in the one that takes over (`docs/upgrade.md`).
 
+#[cfg(feature = "daemon")]
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+#[cfg(feature = "daemon")]
+use axum::http::request::Parts;
 use axum::{
     Json,
     response::{IntoResponse as _, Response},
 };
+#[cfg(feature = "daemon")]
+use muxtap_api::wire;
 use muxtap_api::{WaitAnswer, WaitOutcome, WaitRequest};
 
+#[cfg(feature = "daemon")]
+use super::replace::{OwnTurn, READS_ONLY, moved};
 use super::{
     again::Again,
-    error::{Body, Result},
+    error::{Body, Params, Result},
+    routes::WaitResultQuery,
     server_request::ServerRequest,
 };
 
@@ -32,50 +45,80 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
 /// this one passes its response on.
 #[cfg(feature = "daemon")]
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
-    use std::time::Instant;
-
-    use muxtap_api::Cursor;
-
-    use super::replace::OwnTurn;
-
     let replacing = request.app.replacing();
-    let begun_at = Instant::now();
+    let (begun_at, id) = (Instant::now(), OnceLock::new());
     let begun = |begun: &str| {
-        // From here on the request need not be finished, if another daemon can continue the wait.
-        if let Some(turn) = request.parts.extensions.get::<OwnTurn>() {
-            let (engine, begun) = (request.app.engine.clone(), begun.to_owned());
-            turn.end_if(&begun.clone(), move || engine.wait_place(&begun).map(|place| place.to_string()));
-        }
+        let _ = id.set(begun.to_owned());
+        continues(&request.parts);
     };
     // The server, which keeps panes, and the wait are dropped before the rest is awaited.
-    let place = {
+    {
         let server = request.server()?;
         let answer = server.await_begun(&request.fields.0, again.id()?, again.hold, begun);
         let mut answer = std::pin::pin!(answer);
-        let place = tokio::select! {
-            // First: this daemon cancels its waits then.
+        tokio::select! {
+            // First: the wait is not this daemon's any more.
             biased;
-            () = replacing.taken_over() => request.parts.extensions.get::<OwnTurn>().and_then(OwnTurn::place),
+            () = replacing.taken_over() => {}
             answer = &mut answer => {
                 let mut answer = answer?;
                 note_leaving(request, again, &mut answer).await;
-                return Ok(Json(answer).into_response());
+                if !replacing.decided().await {
+                    return Ok(Json(answer).into_response());
+                }
             }
-        };
-        match place {
-            Some(place) => place,
-            // It has ended, or is cancelled now, as when the daemon stops.
-            None => return Ok(Json(answer.await?).into_response()),
         }
-    };
-    let timeout = request.fields.0.timeout_ms.map(std::time::Duration::from_millis);
-    let elapsed = begun_at.elapsed();
-    let timeout = timeout.unwrap_or(muxtap_engine::limits::WAIT_DEFAULT).saturating_sub(elapsed);
-    let mut rest = WaitRequest { timeout_ms: Some(timeout.as_millis() as u64), ..request.fields.0.clone() };
-    // A name may mean another pane by now.
-    if let Ok(cursor) = place.parse::<Cursor>() {
-        rest.panes = vec![cursor.pane.to_string()];
+        // With `force`: it had not begun.
+        if id.get().is_none() {
+            return Ok(Json(answer.await?).into_response());
+        }
     }
-    rest.since = Some(place);
-    Ok(request.app.wait_elsewhere(&request.parts, &rest, again.key.as_deref(), elapsed).await?)
+    let hold = if request.fields.0.detach { again.hold.or(Some(Duration::ZERO)) } else { None };
+    let hold = hold.map(|hold| hold.saturating_sub(begun_at.elapsed()));
+    let id = id.into_inner().unwrap_or_default();
+    Ok(request.app.wait_elsewhere(&id, hold, reads_only(&request.parts)).await?)
+}
+
+/// Returns a wait's state or result.
+#[cfg(not(feature = "daemon"))]
+pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> Result<Response> {
+    let answer = request.app.engine.wait_result(&request.target, request.fields.0.timeout_ms).await?;
+    Ok(Json(answer).into_response())
+}
+
+/// Returns a wait's state or result. If another daemon takes over meanwhile, its response is passed on.
+#[cfg(feature = "daemon")]
+pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> Result<Response> {
+    let (replacing, begun_at) = (request.app.replacing(), Instant::now());
+    let relay = request.parts.headers.get(wire::RELAY);
+    let reads_only = reads_only(&request.parts) || relay.is_some_and(|relay| relay == READS_ONLY);
+    let engine = if reads_only { request.app.engine.reading_only() } else { request.app.engine.clone() };
+    continues(&request.parts);
+    let timeout = request.fields.0.timeout_ms;
+    tokio::select! {
+        biased;
+        () = replacing.taken_over() => {}
+        answer = engine.wait_result(&request.target, timeout) => if !replacing.decided().await {
+            return Ok(Json(answer?).into_response());
+        }
+    }
+    if relay.is_some() {
+        return Ok(moved());
+    }
+    let hold = timeout.map_or(Duration::ZERO, Duration::from_millis).saturating_sub(begun_at.elapsed());
+    Ok(request.app.wait_elsewhere(&request.target, Some(hold), reads_only).await?)
+}
+
+/// Notes that the daemon may be replaced before the request is finished.
+#[cfg(feature = "daemon")]
+fn continues(parts: &Parts) {
+    if let Some(turn) = parts.extensions.get::<OwnTurn>() {
+        turn.continues();
+    }
+}
+
+/// Returns whether the caller's answers mark no match.
+#[cfg(feature = "daemon")]
+fn reads_only(parts: &Parts) -> bool {
+    parts.extensions.get::<muxtap_page::PageSession>().is_some_and(|page| page.reads_only)
 }

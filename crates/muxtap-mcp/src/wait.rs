@@ -71,7 +71,8 @@ pub(super) async fn wait(call: &CallContext, args: args::Wait) -> Result<ToolOut
         let left = hold.saturating_sub(begun.elapsed());
         let look = left.min(if call.progress.is_some() { PROGRESS } else { POLL_LONGEST });
         let answer = call.engine.wait_result(&id, Some(u64::try_from(look.as_millis()).unwrap_or(u64::MAX))).await?;
-        if answer.outcome != WaitOutcome::Pending || begun.elapsed() >= hold {
+        // Another daemon may continue the wait from now on: the client asks that one for it.
+        if answer.outcome != WaitOutcome::Pending || begun.elapsed() >= hold || call.engine.waits_have_left() {
             break answer;
         }
         notify_progress(call, &answer, begun.elapsed()).await;

@@ -322,6 +322,7 @@ impl Connection {
             // The input of a person goes first.
             biased;
             () = self.engine.stopping() => Step::Stop,
+            () = attached.end.cancelled() => Step::Stop,
             () = attached.replaced.cancelled() => Step::Replaced,
             message = messages.recv(), if takes_messages => Step::Message(message),
             Some(settled) = attached.settled.recv() => Step::Settled(settled),

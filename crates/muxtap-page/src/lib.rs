@@ -20,6 +20,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 pub use answers::Answer;
@@ -28,6 +29,7 @@ pub use files::{Files, PageFile, PageFileRequest, PageFileSaved};
 pub use sessions::{PageSession, PageSessions};
 
 use muxtap_api::{Error, Result};
+use muxtap_engine::Engine;
 
 /// The state that all pages of a daemon share, and all clones.
 #[derive(Clone, Default)]
@@ -46,6 +48,19 @@ pub struct Pages {
     listed: Arc<Mutex<list::List>>,
     port: Arc<Mutex<Port>>,
 }
+
+/// The pages' state, stored for the daemon that replaces this one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoredPages {
+    lines: Vec<lines::StoredLine>,
+    /// The address of the port that was opened for pages, if any.
+    url: Option<String>,
+}
+
+/// Pages that are being handed over: what they type is passed over, and they send it again to their
+/// next connection. Dropped, they go on here.
+pub struct HeldPages(#[expect(dead_code, reason = "held until it is dropped")] lines::HeldLines);
 
 /// How pages get a port.
 #[derive(Default)]
@@ -72,6 +87,19 @@ impl Pages {
         let (opener, requests) = mpsc::channel(1);
         self.port.lock().unwrap_or_else(PoisonError::into_inner).opener = Some(opener);
         requests
+    }
+
+    /// Stops taking typed input, and returns the state for another daemon once all has its outcome.
+    pub async fn hold(&self) -> (HeldPages, StoredPages) {
+        let lines = self.lines.hold().await;
+        let stored = StoredPages { lines: lines.store(), url: self.own_url() };
+        (HeldPages(lines), stored)
+    }
+
+    /// Continues the state of another daemon.
+    pub fn restore(&self, engine: &Engine, stored: StoredPages) {
+        self.lines.restore(engine, stored.lines);
+        self.port.lock().unwrap_or_else(PoisonError::into_inner).url = stored.url;
     }
 
     /// Restores the windows that pages have fitted.

@@ -10,7 +10,8 @@ use std::{
 };
 
 use muxtap_engine::{Engine, Pane};
-use tokio::sync::mpsc;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{fits::Fits, sessions::secret, wire::Typed};
@@ -36,7 +37,26 @@ pub(super) type Settled = (u64, Outcome);
 
 /// All lines; clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Lines(Arc<Mutex<HashMap<String, Arc<Line>>>>);
+pub(super) struct Lines(Arc<Mutex<All>>);
+
+#[derive(Default)]
+struct All {
+    lines: HashMap<String, Arc<Line>>,
+    /// Whether the lines are being handed over.
+    are_held: bool,
+}
+
+/// A line, stored for the daemon that replaces this one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StoredLine {
+    id: String,
+    taken: u64,
+    settled: VecDeque<Settled>,
+}
+
+/// The lines are being handed over: they take no input. Dropped, they go on here.
+#[must_use]
+pub(super) struct HeldLines(Lines);
 
 /// A numbered line of input.
 pub(super) struct Line {
@@ -44,18 +64,31 @@ pub(super) struct Line {
     pub(super) id: String,
     state: Mutex<State>,
     queue: mpsc::UnboundedSender<Job>,
+    /// Notified when an input has got its outcome.
+    settled: Notify,
 }
 
 #[derive(Default)]
 struct State {
+    /// Whether no input is taken: the line is being handed over.
+    is_held: bool,
+    /// Whether an input was passed over meanwhile, which the page sends again to its next connection.
+    has_passed_over: bool,
     /// The highest number that was taken.
     taken: u64,
     /// The number of inputs that were taken and have no outcome yet.
     waiting: usize,
     settled: VecDeque<Settled>,
-    connection: Option<(mpsc::UnboundedSender<Settled>, CancellationToken)>,
+    connection: Option<Held>,
     /// When the last connection ended.
     left: Option<Instant>,
+}
+
+/// The line's side of a connection.
+struct Held {
+    settled: mpsc::UnboundedSender<Settled>,
+    replaced: CancellationToken,
+    end: CancellationToken,
 }
 
 struct Job {
@@ -71,6 +104,8 @@ pub(super) struct Attached {
     pub(super) settled: mpsc::UnboundedReceiver<Settled>,
     /// Cancelled when another connection has taken over the line.
     pub(super) replaced: CancellationToken,
+    /// Cancelled when the connection has to end.
+    pub(super) end: CancellationToken,
     /// The highest number that was taken before.
     pub(super) taken: u64,
     /// The refusals among the last numbers.
@@ -83,7 +118,8 @@ impl Lines {
     /// Continues a line, or starts a new one if none has this name.
     pub(super) fn attach(&self, engine: &Engine, client: Option<&str>) -> Result<Attached> {
         let line = {
-            let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.lock();
+            let All { lines, are_held } = &mut *all;
             lines.retain(|_, line| line.lock().left.is_none_or(|left| left.elapsed() < KEPT));
             if let Some(line) = client.and_then(|client| lines.get(client)) {
                 line.clone()
@@ -95,12 +131,46 @@ impl Lines {
                     };
                     lines.remove(&oldest);
                 }
-                let line = Line::begin(engine)?;
+                let line = Line::begin(engine, secret::<16>()?, State { is_held: *are_held, ..State::default() });
                 lines.insert(line.id.clone(), line.clone());
                 line
             }
         };
-        Ok(Self::hold(line))
+        Ok(Self::connect(line))
+    }
+
+    /// Stops taking input, and waits until what was taken has its outcome.
+    pub(super) async fn hold(&self) -> HeldLines {
+        let lines: Vec<_> = {
+            let mut all = self.lock();
+            all.are_held = true;
+            all.lines.values().cloned().collect()
+        };
+        let held = HeldLines(self.clone());
+        for line in lines {
+            line.lock().is_held = true;
+            loop {
+                let settled = line.settled.notified();
+                if line.lock().waiting == 0 {
+                    break;
+                }
+                settled.await;
+            }
+        }
+        held
+    }
+
+    /// Continues lines of another daemon.
+    pub(super) fn restore(&self, engine: &Engine, stored: Vec<StoredLine>) {
+        let mut all = self.lock();
+        for StoredLine { id, taken, settled } in stored.into_iter().take(LINES) {
+            let state = State { taken, settled, left: Some(Instant::now()), ..State::default() };
+            all.lines.insert(id.clone(), Line::begin(engine, id, state));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a line for a connection that may not type.
@@ -108,15 +178,16 @@ impl Lines {
     /// The line belongs to that connection alone, ends with it, and does not count towards
     /// [`LINES`].
     pub(super) fn attach_reader(engine: &Engine) -> Result<Attached> {
-        Ok(Self::hold(Line::begin(engine)?))
+        Ok(Self::connect(Line::begin(engine, secret::<16>()?, State::default())))
     }
 
-    fn hold(line: Arc<Line>) -> Attached {
+    fn connect(line: Arc<Line>) -> Attached {
         let (sender, settled) = mpsc::unbounded_channel();
-        let replaced = CancellationToken::new();
+        let (replaced, end) = (CancellationToken::new(), CancellationToken::new());
         let mut state = line.lock();
-        if let Some((_, before)) = state.connection.replace((sender, replaced.clone())) {
-            before.cancel();
+        let held = Held { settled: sender, replaced: replaced.clone(), end: end.clone() };
+        if let Some(before) = state.connection.replace(held) {
+            before.replaced.cancel();
         }
         state.left = None;
         let last = state.settled.iter().rev().take(SAID_AGAIN).rev();
@@ -124,7 +195,35 @@ impl Lines {
         let taken = state.taken;
         drop(state);
         let fits = Fits::default();
-        Attached { line, settled, replaced, taken, refused, fits }
+        Attached { line, settled, replaced, end, taken, refused, fits }
+    }
+}
+
+impl HeldLines {
+    /// Returns the lines.
+    pub(super) fn store(&self) -> Vec<StoredLine> {
+        let all = self.0.lock();
+        let stored = all.lines.values().map(|line| {
+            let State { taken, settled, .. } = &*line.lock();
+            StoredLine { id: line.id.clone(), taken: *taken, settled: settled.clone() }
+        });
+        stored.collect()
+    }
+}
+
+impl Drop for HeldLines {
+    fn drop(&mut self) {
+        let mut all = self.0.lock();
+        all.are_held = false;
+        for line in all.lines.values() {
+            let mut state = line.lock();
+            state.is_held = false;
+            if std::mem::take(&mut state.has_passed_over)
+                && let Some(connection) = &state.connection
+            {
+                connection.end.cancel();
+            }
+        }
     }
 }
 
@@ -141,9 +240,9 @@ impl Drop for Attached {
 }
 
 impl Line {
-    fn begin(engine: &Engine) -> Result<Arc<Self>> {
+    fn begin(engine: &Engine, id: String, state: State) -> Arc<Self> {
         let (queue, mut jobs) = mpsc::unbounded_channel::<Job>();
-        let line = Arc::new(Self { id: secret::<16>()?, state: Mutex::default(), queue });
+        let line = Arc::new(Self { id, state: Mutex::new(state), queue, settled: Notify::new() });
         let (of, end) = (Arc::downgrade(&line), engine.end());
         // The task ends with its line, which owns the sender.
         engine.spawn(async move {
@@ -161,7 +260,7 @@ impl Line {
                 line.settle(seq, outcome);
             }
         });
-        Ok(line)
+        line
     }
 
     /// Takes an input if its number is the next one.
@@ -181,6 +280,11 @@ impl Line {
             let known = state.settled.iter().find(|(number, _)| *number == seq).map(|(_, outcome)| outcome.clone());
             let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: the result of this number is no longer kept"));
             return Some(known.unwrap_or_else(forgotten));
+        }
+        if state.is_held {
+            // No other input may be taken before this one has been sent again.
+            state.has_passed_over = true;
+            return None;
         }
         if state.waiting >= WAITING {
             return Some(Err(Error::new(
@@ -202,10 +306,12 @@ impl Line {
             state.settled.pop_front();
         }
         state.settled.push_back((seq, outcome.clone()));
-        if let Some((connection, _)) = &state.connection {
+        if let Some(connection) = &state.connection {
             // The connection may be ending.
-            let _ = connection.send((seq, outcome));
+            let _ = connection.settled.send((seq, outcome));
         }
+        drop(state);
+        self.settled.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -248,6 +354,35 @@ mod tests {
         assert_eq!(lines.attach(&engine, Some(&id)).unwrap().taken, 2);
         let unknown = lines.attach(&engine, Some("unknown")).unwrap();
         assert_eq!((unknown.taken, unknown.line.id == "unknown"), (0, false));
+        engine.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_handed_over_takes_each_number_once_in_the_next_daemon() {
+        let engine = Engine::new(Options::default());
+        let lines = Lines::default();
+        let first = lines.attach(&engine, None).unwrap();
+        assert!(first.line.take(1, typed(), nowhere()).is_none());
+        let held = lines.hold().await;
+        // It has its outcome; what comes now is left to the next daemon.
+        assert!(first.line.take(2, typed(), nowhere()).is_none());
+        let stored = serde_json::to_string(&held.store()).unwrap();
+        let next = Lines::default();
+        next.restore(&engine, serde_json::from_str(&stored).unwrap());
+        let continued = next.attach(&engine, Some(&first.line.id)).unwrap();
+        assert_eq!((continued.taken, continued.refused.len()), (1, 1));
+        assert!(continued.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "told again");
+        assert!(continued.line.take(2, typed(), nowhere()).is_none());
+        // If the handover fails, the page connects again and sends what was passed over.
+        assert!(!first.end.is_cancelled());
+        drop(held);
+        assert!(first.end.is_cancelled());
+        let again = lines.attach(&engine, Some(&first.line.id)).unwrap();
+        assert_eq!(again.taken, 1);
+        assert!(again.line.take(2, typed(), nowhere()).is_none());
+        let quiet = lines.attach(&engine, None).unwrap();
+        drop(lines.hold().await);
+        assert!(!quiet.end.is_cancelled(), "nothing was passed over");
         engine.stop().await;
     }
 

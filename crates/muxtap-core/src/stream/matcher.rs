@@ -22,6 +22,7 @@ use super::{
     text::{Control, TextSink},
 };
 use automaton::{Steps, Stop};
+use serde::{Deserialize, Serialize};
 use slot::{Phase, Slot, take_over};
 use window::Window;
 
@@ -57,6 +58,14 @@ pub struct Matcher {
     /// Whether `watch` is being stepped, and its position.
     watching: bool,
     watched: u64,
+    slots: Vec<Slot>,
+    rested: bool,
+}
+
+/// The state of a [`Matcher`], without its patterns.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StoredMatcher {
+    window: Window,
     slots: Vec<Slot>,
     rested: bool,
 }
@@ -133,13 +142,27 @@ impl Matcher {
             self.watched = floor;
         }
         for slot in &mut self.slots {
-            if slot.phase == Phase::Own && slot.found.is_none() {
-                let open = slot.open;
-                slot.begin_at(slot.from.max(floor));
-                slot.open = open;
-            }
-            slot.search = None;
+            *slot = slot.shed(floor);
         }
+    }
+
+    /// Returns the matcher's state, for another process that continues its search.
+    pub fn store(&self) -> StoredMatcher {
+        let floor = self.window.floor();
+        let slots = self.slots.iter().map(|slot| slot.shed(floor)).collect();
+        StoredMatcher { window: self.window.clone(), slots, rested: self.rested }
+    }
+
+    /// Continues a search for the same patterns. It finds what the stored one would have found.
+    ///
+    /// Error: the state is that of a search for other patterns.
+    pub fn restore(set: PatternSet, stored: StoredMatcher) -> crate::Result<Self> {
+        let StoredMatcher { window, slots, rested } = stored;
+        if slots.len() != set.len() {
+            return Err(crate::Error::invalid("the search has other patterns"));
+        }
+        let watched = window.floor();
+        Ok(Self { set, window, watch: None, watching: false, watched, slots, rested })
     }
 
     fn pass(&mut self, rest: bool, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {

@@ -93,7 +93,7 @@ impl Engine {
         let mut talk = Talk::new(socket);
         let handed_over = async {
             talk.offer().await?;
-            let paused = self.ready(&mut talk).await?;
+            let paused = self.ready(&mut talk, Vec::new()).await?;
             go(paused, &mut talk, None).await
         };
         let handed_over = handed_over.await;
@@ -106,8 +106,8 @@ impl Engine {
     /// which is killed if it fails after it may have begun: two processes must not read the same clients.
     ///
     /// `settle` is awaited once the process can use the belongings, before anything stops: after it,
-    /// nothing may send requests to tmux until this returns. Its error is one of the handover. `stop`
-    /// cancels the handover until the process gets everything; after that it has no effect. Returned is
+    /// nothing may send requests to tmux until this returns. It returns what the daemon has beside the
+    /// engine; its error is one of the handover. `stop` cancels the handover until the process gets everything; after that it has no effect. Returned is
     /// this engine, which must leave.
     #[doc(hidden)]
     pub async fn hand_over_to(
@@ -115,7 +115,7 @@ impl Engine {
         process: &Foreign,
         socket: UnixStream,
         belongings: Belongings,
-        settle: impl Future<Output = Result<()>>,
+        settle: impl Future<Output = Result<Vec<u8>>>,
         stop: &CancellationToken,
     ) -> std::result::Result<PausedEngine, NotTaken> {
         let mut talk = Talk::new(socket);
@@ -123,8 +123,8 @@ impl Engine {
             talk.offer().await?;
             talk.send_belongings(belongings).await?;
             talk.expect(&Message::Usable).await?;
-            settle.await?;
-            self.ready(&mut talk).await
+            let beside = settle.await?;
+            self.ready(&mut talk, beside).await
         };
         let ready = tokio::select! {
             biased;
@@ -140,8 +140,8 @@ impl Engine {
     }
 
     /// Stops, and sends everything.
-    async fn ready(&self, talk: &mut Talk) -> Result<PausedEngine> {
-        let mut paused = self.pause(PAUSE_LIMIT).await?;
+    async fn ready(&self, talk: &mut Talk, beside: Vec<u8>) -> Result<PausedEngine> {
+        let mut paused = self.pause_beside(PAUSE_LIMIT, beside).await?;
         let descriptors = paused.take_descriptors();
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
         talk.send_file(paused.state(), descriptors).await.map_err(|error| failed("the state was not sent", &error))?;
@@ -216,9 +216,9 @@ impl Successor {
     }
 
     /// Takes over: the belongings can be used. `begin` is called when everything is this process's,
-    /// before the other daemon lets go. Must be called within a tokio runtime. Error: nothing was taken
-    /// over.
-    pub async fn take_over(mut self, options: Options, begin: impl FnOnce()) -> Result<Engine> {
+    /// before the other daemon lets go. Must be called within a tokio runtime. Returns what the other
+    /// daemon had beside the engine, too. Error: nothing was taken over.
+    pub async fn take_over(mut self, options: Options, begin: impl FnOnce()) -> Result<(Engine, Vec<u8>)> {
         let talk = &mut self.0;
         let prepared = async {
             talk.send(&Message::Usable).await?;
@@ -226,11 +226,12 @@ impl Successor {
         };
         let prepared = prepared.await;
         talk.refuse_if_failed(&prepared).await;
-        let prepared = prepared?;
+        let mut prepared = prepared?;
+        let beside = prepared.take_beside();
         begin();
         let engine = prepared.start();
         talk.running().await;
-        Ok(engine)
+        Ok((engine, beside))
     }
 }
 
@@ -495,7 +496,7 @@ mod tests {
             child.wait().await.unwrap()
         };
         let gives = async {
-            let paused = engine.ready(&mut talk).await?;
+            let paused = engine.ready(&mut talk, Vec::new()).await?;
             go(paused, &mut talk, Some(&process)).await
         };
         let (handed_over, ended) = tokio::join!(gives, stalls);

@@ -364,7 +364,8 @@ async fn the_stored_state_of_this_version_is_read_and_written_unchanged() {
     let pane = rich();
     let state = engine().0.store().unwrap();
     let (engine, _) = postcard::take_from_bytes::<StoredEngine>(header(&state).unwrap()).unwrap();
-    let parts = [serde_json::to_value(&engine).unwrap(), Trails::stored_as_json(), pane.stored_as_json()];
+    let waits = crate::wait::stored_as_json().await;
+    let parts = [serde_json::to_value(&engine).unwrap(), Trails::stored_as_json(), pane.stored_as_json(), waits];
     let shape = parts.map(|part| shape(&part) + "\n").concat();
     if std::env::var_os("MUXTAP_WRITE_STATE").is_some() {
         std::fs::write(&files[0], pane.store().unwrap()).unwrap();
@@ -384,7 +385,8 @@ async fn an_engine_that_has_left_keeps_no_panes() {
     assert!(!panes.is_empty() && panes.iter().all(|pane| pane.strong_count() > 0));
     // As in a process that relays, which keeps its engine.
     let kept = engine.clone();
-    PausedEngine { engine, state: Vec::new(), descriptors: Vec::new(), links: Vec::new() }.leave().await;
+    let waits = Waits::hold(&engine);
+    PausedEngine { engine, state: Vec::new(), descriptors: Vec::new(), links: Vec::new(), waits }.leave().await;
     assert_eq!(panes.iter().map(std::sync::Weak::strong_count).sum::<usize>(), 0);
     drop(kept);
 }

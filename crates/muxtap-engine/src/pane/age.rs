@@ -1,60 +1,90 @@
-//! Stores moments as their age: the monotonic clock has no other meaning in a stored state.
+//! Stores moments by the system's monotonic clock, which is the same for the process that continues.
 
 use std::time::{Duration, Instant};
 
+use muxtap_base::clock::monotonic_us;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 
+/// This moment on both clocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Now(Instant, u64);
+
+impl Now {
+    /// Looks at both clocks.
+    fn look() -> Self {
+        Self(Instant::now(), monotonic_us())
+    }
+}
+
 /// A value with moments that can be stored.
-pub(super) trait Aged: Copy {
-    /// The value with ages in place of moments.
+pub(crate) trait Aged: Copy {
+    /// The value with microseconds in place of moments.
     type Stored: Serialize + DeserializeOwned;
-    /// Returns the value as of `now`.
-    fn stored(self, now: Instant) -> Self::Stored;
-    /// Restores the value, whose ages are as of `now`.
-    fn restored(stored: Self::Stored, now: Instant) -> Self;
+    /// Returns the value to store.
+    fn stored(self, now: Now) -> Self::Stored;
+    /// Restores the value.
+    fn restored(stored: Self::Stored, now: Now) -> Self;
 }
 
 impl Aged for Instant {
-    type Stored = Duration;
+    type Stored = u64;
 
-    fn stored(self, now: Instant) -> Duration {
-        now.saturating_duration_since(self)
+    fn stored(self, Now(now, us): Now) -> u64 {
+        us.saturating_sub(now.saturating_duration_since(self).as_micros() as u64)
     }
 
-    fn restored(age: Duration, now: Instant) -> Self {
-        // The clock cannot show a moment from before the machine started.
-        now.checked_sub(age).unwrap_or(now)
+    fn restored(at: u64, Now(now, us): Now) -> Self {
+        // A state of an earlier boot has no moments on this clock.
+        now.checked_sub(Duration::from_micros(us.saturating_sub(at))).unwrap_or(now)
     }
 }
 
 impl<T: Serialize + DeserializeOwned + Copy> Aged for (T, Instant) {
-    type Stored = (T, Duration);
+    type Stored = (T, u64);
 
-    fn stored(self, now: Instant) -> Self::Stored {
+    fn stored(self, now: Now) -> Self::Stored {
         (self.0, self.1.stored(now))
     }
 
-    fn restored((value, age): Self::Stored, now: Instant) -> Self {
-        (value, Instant::restored(age, now))
+    fn restored((value, at): Self::Stored, now: Now) -> Self {
+        (value, Instant::restored(at, now))
     }
 }
 
 impl<T: Aged> Aged for Option<T> {
     type Stored = Option<T::Stored>;
 
-    fn stored(self, now: Instant) -> Self::Stored {
+    fn stored(self, now: Now) -> Self::Stored {
         self.map(|value| value.stored(now))
     }
 
-    fn restored(stored: Self::Stored, now: Instant) -> Self {
+    fn restored(stored: Self::Stored, now: Now) -> Self {
         stored.map(|value| T::restored(value, now))
     }
 }
 
-pub(super) fn serialize<T: Aged, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    value.stored(Instant::now()).serialize(serializer)
+pub(crate) fn serialize<T: Aged, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    value.stored(Now::look()).serialize(serializer)
 }
 
-pub(super) fn deserialize<'de, T: Aged, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Ok(T::restored(T::Stored::deserialize(deserializer)?, Instant::now()))
+pub(crate) fn deserialize<'de, T: Aged, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(T::restored(T::Stored::deserialize(deserializer)?, Now::look()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_the_same_in_the_process_that_continues() {
+        let begin = Instant::now();
+        let after = |secs| begin + Duration::from_secs(secs);
+        // Two looks at both clocks, five seconds apart.
+        let (stores, restores) = (Now(after(20), 920_000_000), Now(after(25), 925_000_000));
+        for moment in [after(17), after(20)] {
+            assert_eq!(Instant::restored(moment.stored(stores), restores), moment);
+        }
+        // A state of an earlier boot is read.
+        assert_eq!(Instant::restored(u64::MAX, restores), after(25));
+    }
 }

@@ -23,6 +23,8 @@ use crate::{agents::AgentSignals, limits};
 pub(crate) trait Watch: TextSink + Send {
     /// Returns the name of the watcher's owner, by which the watcher is removed from the pane.
     fn owner(&self) -> &str;
+    /// Returns the watcher's state, for another process that continues it.
+    fn store(&self) -> postcard::Result<Vec<u8>>;
     /// Notifies that all of a chunk was fed.
     fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks);
     /// Notifies that commands began or ended.
@@ -182,6 +184,11 @@ impl LockedPane {
     /// Removes the watchers of an owner.
     pub(crate) fn remove_watchers(&mut self, owner: &str) {
         self.watchers.list.retain(|watcher| watcher.owner() != owner);
+    }
+
+    /// Returns the state of an owner's watcher, if it has one here.
+    pub(crate) fn store_watcher(&self, owner: &str) -> Option<postcard::Result<Vec<u8>>> {
+        self.watchers.list.iter().find(|watcher| watcher.owner() == owner).map(|watcher| watcher.store())
     }
 
     /// Notifies watchers that the stream rests: some matches are certain only then.

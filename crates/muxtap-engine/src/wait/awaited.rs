@@ -58,6 +58,16 @@ impl AwaitedCommand {
         Self { number, status }
     }
 
+    /// Awaits the command with this number.
+    pub(super) fn numbered(number: u64, status: Option<StatusIs>) -> Self {
+        Self { number, status }
+    }
+
+    /// Returns the number of the command.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Returns the command that ended as wanted. Commands with another status are passed over: the
     /// next is one that began after them.
     pub(super) fn ended<'a>(&mut self, log: &'a CommandLog) -> Option<&'a Command> {

@@ -8,15 +8,17 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use muxtap_api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome};
-use muxtap_core::{marks::Command, stream::matcher::Hit};
+use muxtap_api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome, WaitRequest};
+use muxtap_core::{marks::Command, stored, stream::matcher::Hit};
 use muxtap_tmux::Exit;
+use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use super::{result::WaitResult, spec::Spec};
 
 use crate::{
     Caller, Host, PaneState,
+    pane::age,
     sync::{Mutex, MutexGuard, Notify, watch},
 };
 
@@ -27,6 +29,9 @@ pub struct Core {
     pub(super) spec: Spec,
     pub(super) requested_at: Instant,
     pub(super) panes: Vec<Arc<PaneState>>,
+    /// The request, from which another daemon can continue the wait; `None`: the wait's caller lives in
+    /// this process.
+    pub(super) request: Option<WaitRequest>,
     progress: Mutex<Progress>,
     /// Notified when a deadline may have moved closer.
     pub(super) wake: Notify,
@@ -42,29 +47,35 @@ pub(super) struct Progress {
 }
 
 /// How and when a wait ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) outcome: WaitOutcome,
     /// The pane that decided the wait.
     pub(super) pane: Option<usize>,
+    #[serde(with = "age")]
     pub(super) at: Instant,
 }
 
 /// The progress of a wait on one pane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PaneProgress {
     pub(super) latches: Vec<Option<Latch>>,
     pub(super) failed: Option<(usize, Latch)>,
     pub(super) ended: Option<Exit>,
+    #[serde(with = "stored::gap")]
     pub(super) gap: Option<Gap>,
     /// When the last predicate latched.
+    #[serde(with = "age")]
     pub(super) complete: Option<Instant>,
     /// The stream's end when the wait was requested.
     pub(super) request_offset: u64,
     /// The offset from which a match counts, for each regex of the set.
     pub(super) from: Vec<u64>,
-    /// Where each pattern matched before the wait, if that was searched.
+    /// Where each pattern matched before the wait, if that was searched: after its end.
+    #[serde(skip)]
     pub(super) stands_before: Vec<Option<StandsBefore>>,
     /// The earliest time from which quiet counts; `None`: from the last byte.
+    #[serde(with = "age")]
     pub(super) quiet_since: Option<Instant>,
     /// Whether the watcher must be notified when the stream is quiet.
     pub(super) wants_rest: bool,
@@ -73,7 +84,7 @@ pub(super) struct PaneProgress {
 }
 
 /// How a predicate was satisfied.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Latch {
     /// Where the match begins in the stream.
     pub(super) offset: Option<u64>,
@@ -89,14 +100,39 @@ pub(super) struct Latch {
     pub(super) after: Duration,
     /// Whether the match was there before the request.
     pub(super) before: bool,
-    /// The rule that found a prompt: `osc133` or `rule`.
-    pub(super) how: Option<&'static str>,
+    /// The rule that found a prompt.
+    pub(super) how: Option<PromptRule>,
     /// The command that ended.
     pub(super) command: Option<Box<Command>>,
 }
 
+/// A rule by which a prompt was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum PromptRule {
+    /// The shell marks its prompts.
+    Marks,
+    /// A line that rests looks like a prompt.
+    Line,
+}
+
+impl PromptRule {
+    /// Returns the word in reports.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Marks => "osc133",
+            Self::Line => "rule",
+        }
+    }
+}
+
 impl Core {
-    pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<PaneState>>) -> Arc<Self> {
+    pub(super) fn new(
+        id: String,
+        host: Arc<Host>,
+        spec: Spec,
+        panes: Vec<Arc<PaneState>>,
+        request: Option<WaitRequest>,
+    ) -> Arc<Self> {
         let on_pane = |_: &Arc<PaneState>| PaneProgress {
             latches: spec.predicates.iter().map(|_| None).collect(),
             failed: None,
@@ -111,15 +147,28 @@ impl Core {
             prompt_tried_at: None,
         };
         let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
+        Self::within(id, host, spec, panes, request, progress)
+    }
+
+    /// Continues a wait with this progress.
+    pub(super) fn within(
+        id: String,
+        host: Arc<Host>,
+        spec: Spec,
+        panes: Vec<Arc<PaneState>>,
+        request: Option<WaitRequest>,
+        progress: Progress,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             host,
             requested_at: spec.requested_at,
             spec,
             panes,
+            request,
+            over: watch::Sender::new(progress.end.is_some()),
             progress: Mutex::new(progress),
             wake: Notify::new(),
-            over: watch::Sender::new(false),
             result: OnceCell::new(),
         })
     }
@@ -287,7 +336,6 @@ impl Core {
 mod tests {
     use std::path::Path;
 
-    use muxtap_api::WaitRequest;
     use muxtap_core::protocol::ids::PaneId;
 
     use super::*;
@@ -306,7 +354,7 @@ mod tests {
             ..WaitRequest::default()
         };
         let panes = (0..panes).map(|pane| PaneState::new(PaneId(pane), host.epoch(), 1000)).collect();
-        Core::new("w0".into(), host, Spec::new(&request).unwrap(), panes)
+        Core::new("w0".into(), host, Spec::new(&request).unwrap(), panes, None)
     }
 
     fn hit(pattern: usize, start: u64) -> Hit {

@@ -11,17 +11,18 @@ use muxtap_api::{PredicateKind, Since, WaitMode, WaitOutcome};
 use regex::Regex;
 
 use super::{
-    core::{Core, Latch},
+    core::{Core, Latch, PromptRule},
     on_screen,
 };
 
-use crate::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata};
+use crate::{PaneState, Server, input::shell, limits, pane::PaneMetadata};
 
 /// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
 static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
 
-/// Drives a wait for as long as it is open.
+/// Drives a wait for as long as it is open, or until another daemon continues it.
 pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
+    let waits = &server.engine.shared.waits;
     let mut screens = FuturesUnordered::new();
     if core.spec.screens().next().is_some() {
         for (at, pane) in core.panes.iter().enumerate() {
@@ -31,17 +32,24 @@ pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
     let mut prompts = FuturesUnordered::new();
     loop {
         let deadline = deadline(core);
+        // What only time decides is left to the daemon that takes over, once this one hands over.
+        let due = async {
+            tokio::time::sleep_until(deadline.into()).await;
+            waits.going_on().await;
+        };
         tokio::select! {
+            biased;
+            () = waits.left(core) => return,
             () = core.over() => return,
-            () = core.wake.notified() => {}
             () = server.engine.stopping() => core.finish(WaitOutcome::Cancelled, None),
-            Some(()) = screens.next() => {}
-            Some(()) = prompts.next() => {}
-            () = tokio::time::sleep_until(deadline.into()) => {
+            () = due => {
                 for (at, candidate) in run_due(core) {
-                    prompts.push(latch_if_interactive(&server.host, core, at, candidate));
+                    prompts.push(latch_if_interactive(server, core, at, candidate));
                 }
             }
+            () = core.wake.notified() => {}
+            Some(()) = screens.next() => {}
+            Some(()) = prompts.next() => {}
         }
     }
 }
@@ -207,7 +215,7 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
         return Prompt::Certain(Latch {
             offset: Some(offset),
             line: Some(line),
-            how: Some("osc133"),
+            how: Some(PromptRule::Marks),
             before: true,
             ..Latch::default()
         });
@@ -217,16 +225,18 @@ fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
     if typed_into || !PROMPT_LINE.as_ref().is_some_and(|regex| regex.is_match(&line)) {
         return Prompt::None;
     }
-    let latch = Latch { offset: Some(end), line: Some(line), how: Some("rule"), ..Latch::default() };
+    let latch = Latch { offset: Some(end), line: Some(line), how: Some(PromptRule::Line), ..Latch::default() };
     Prompt::Candidate(PromptCandidate { latch, about, end, within_command })
 }
 
 /// Latches a prompt candidate if the program that reads the terminal is interactive. The check
 /// takes time: a pane that has printed meanwhile is examined again when it is quiet.
-async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
+async fn latch_if_interactive(server: &Server, core: &Core, at: usize, candidate: PromptCandidate) {
     let PromptCandidate { latch, about, end, within_command } = candidate;
+    let host = &server.host;
     let reads =
         if within_command { shell::is_inner_shell(host, about).await } else { shell::reads_lines(host, about).await };
+    server.engine.shared.waits.going_on().await;
     let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring().end() == end);
     if reads && rests {
         core.latch_kind(at, PredicateKind::Prompt, latch);

@@ -64,7 +64,9 @@ impl KeptWaits {
         open: BTreeSet<String>,
     ) -> std::result::Result<(), String> {
         let Some(path) = self.path(id) else { return Err("this daemon keeps no results".to_owned()) };
-        if self.contains(id) {
+        if let Some(known) = self.ids().get_mut(id) {
+            // Of a wait from before this daemon, the file does not name the caller.
+            known.get_or_insert_with(|| keeper(caller));
             return Ok(());
         }
         self.ids().insert(id.to_owned(), Some(keeper(caller)));
@@ -75,6 +77,11 @@ impl KeptWaits {
             store_file(&path, &Kept::Begun, Existing::Keep)
         })
         .await
+    }
+
+    /// Leaves a wait to another daemon, which stores its result.
+    pub(super) fn leave(&self, id: &str) {
+        self.ids().remove(id);
     }
 
     /// Stores how a wait ended, if it was noted.

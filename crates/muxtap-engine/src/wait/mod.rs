@@ -19,6 +19,7 @@ mod registry;
 mod report;
 mod result;
 mod spec;
+mod stored;
 mod watcher;
 
 use std::{
@@ -38,16 +39,19 @@ use self::{
     spec::Spec,
 };
 
-use muxtap_api::{
-    Cursor, Error, ErrorCode, KeptWait, PredicateKind, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest,
-};
+use muxtap_api::{Error, ErrorCode, KeptWait, Result, Since, Tier, WaitAnswer, WaitInfo, WaitOutcome, WaitRequest};
 
 use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
 
+pub(super) use budget::Budget;
 pub use budget::Charge;
 pub use kept::UNKNOWN_OUTCOME;
+pub(super) use registry::HeldWaits;
 pub use registry::Waits;
 pub(super) use spec::duration;
+#[cfg(test)]
+pub(super) use stored::tests::stored_as_json;
+pub(super) use stored::{PreparedWaits, StoredWaits};
 
 /// The allowed lengths of a key that a caller makes.
 const KEY_LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
@@ -107,8 +111,14 @@ impl Engine {
             Ok(Wait::Ended(result)) => return Ok(self.told(&result)),
             Err(_) => return self.shared.waits.kept.result(id).await,
         };
-        // This timeout is not a failure: the answer says that the wait continues.
-        let _ = tokio::time::timeout(timeout, core.over()).await;
+        // This timeout is not a failure: the answer says that the wait continues. So is it if another
+        // daemon continues it.
+        tokio::select! {
+            biased;
+            () = self.shared.waits.left(&core) => return Ok(report(&core).0),
+            () = core.over() => {}
+            () = tokio::time::sleep(timeout) => {}
+        }
         if core.is_over() { Ok(self.told(&self.result(&core).await)) } else { Ok(report(&core).0) }
     }
 
@@ -151,43 +161,18 @@ impl Engine {
         let waits = &self.shared.waits;
         Ok(waits.kept.list(waits.ids()).await)
     }
-
-    /// Cancels the open waits whose results are kept, and stores these: another engine answers for them
-    /// from now on.
-    pub async fn end_kept_waits(&self) {
-        let waits = &self.shared.waits;
-        for core in waits.open_kept() {
-            core.finish(WaitOutcome::Cancelled, None);
-            let result = self.result(&core).await;
-            waits.kept.end(&core.id, || result.answer()).await;
-        }
-    }
 }
 
-/// The most bytes before a stream's end in which a match can begin that is not found yet.
-const SEARCHED_BYTES: u64 = 64 * 1024;
-
 impl Engine {
-    /// Returns where the open wait with this id has to continue, if a request for it with that `since`
-    /// continues it exactly: a wait for one thing in one pane, of which nothing has happened yet.
+    /// Returns the open waits that another daemon could not continue.
     #[doc(hidden)]
-    pub fn wait_place(&self, id: &str) -> Option<Cursor> {
-        let Ok(Wait::Open(core, _)) = self.shared.waits.get(id) else { return None };
-        let ([pane], [predicate]) = (&core.panes[..], &core.spec.predicates[..]) else { return None };
-        let depends_on_begin = matches!(predicate.kind, PredicateKind::Stable | PredicateKind::Command);
-        if depends_on_begin || core.spec.settle.is_some() || core.is_over() {
-            return None;
-        }
-        let end = pane.lock().ring().end();
-        let progress = core.lock();
-        let on_pane = progress.panes.first()?;
-        // Bells and marks count from the request on, or from where patterns would.
-        let mut from = on_pane.from.iter().copied();
-        let first = from.next().unwrap_or(on_pane.request_offset);
-        if from.any(|other| other != first) || on_pane.gap.is_some() || on_pane.latches.iter().any(Option::is_some) {
-            return None;
-        }
-        Some(pane.cursor(first.max(end.saturating_sub(SEARCHED_BYTES))))
+    pub fn bound_waits(&self) -> Vec<WaitInfo> {
+        self.shared.waits.bound()
+    }
+
+    /// Returns whether another daemon continues the waits.
+    pub fn waits_have_left(&self) -> bool {
+        self.shared.waits.have_left()
     }
 
     /// Cancels a wait without listeners, if it is the caller's own.
@@ -297,8 +282,10 @@ impl Server {
         )?;
         let panes: Vec<_> = starts.iter().map(|start| start.pane.clone()).collect();
         let charge = self.engine.shared.waits.budget.charge(self.engine.caller(), spec.memory(panes.len()))?;
-        let make = |new: String| Core::new(id.unwrap_or(new), host.clone(), spec, panes);
-        let mut guard = WaitGuard::new(&self.engine, make)?;
+        // A wait of handles ends with its caller, who lives in this process.
+        let continued = self.bound.is_none().then(|| request.clone());
+        let make = |new: String| Core::new(id.unwrap_or(new), host.clone(), spec, panes, continued);
+        let guard = WaitGuard::new(&self.engine, make)?;
         let core = guard.core().clone();
         let in_use = core.spec.needs_tmux().then(|| core.panes.iter().map(PaneUse::begin).collect::<Vec<_>>());
         // If the caller leaves during this, the wait has not begun, and dropping the guard closes
@@ -311,15 +298,7 @@ impl Server {
         };
         deadline.before(NOT_BEGUN, attached).await?;
         let server = self.clone();
-        self.engine.shared.tasks.spawn(async move {
-            driver::drive(&server, guard.core()).await;
-            drop((in_use, charge));
-            // The caller's next wait must not be counted together with this one.
-            guard.release_slot();
-            // Respond before cleaning up: freeing the wait means hundreds of small deallocations.
-            tokio::task::yield_now().await;
-            guard.store_result().await;
-        });
+        self.engine.shared.tasks.spawn(async move { run(&server, guard, (in_use, charge)).await });
         Ok(core)
     }
 
@@ -351,6 +330,20 @@ impl Server {
     }
 }
 
+/// Runs a wait that has its watchers, until its end or until another daemon continues it.
+async fn run(server: &Server, mut guard: WaitGuard, held: (Option<Vec<PaneUse>>, Charge)) {
+    driver::drive(server, guard.core()).await;
+    drop(held);
+    if guard.has_left() {
+        return;
+    }
+    // The caller's next wait must not be counted together with this one.
+    guard.release_slot();
+    // Respond before cleaning up: freeing the wait means hundreds of small deallocations.
+    tokio::task::yield_now().await;
+    guard.store_result().await;
+}
+
 /// A wait that has begun. Dropping it cancels the wait, unless the wait has ended.
 pub struct OwnedWait {
     engine: Engine,
@@ -368,9 +361,14 @@ impl OwnedWait {
         self.core.0.finish(WaitOutcome::Cancelled, None);
     }
 
-    /// Waits for the end of the wait and returns its result.
+    /// Waits for the end of the wait and returns its result. Pending for ever once another daemon
+    /// continues the wait.
     pub async fn result(&self) -> WaitAnswer {
-        self.core.0.over().await;
+        tokio::select! {
+            biased;
+            () = self.engine.shared.waits.left(&self.core.0) => std::future::pending().await,
+            () = self.core.0.over() => {}
+        }
         self.engine.told(&self.engine.result(&self.core.0).await)
     }
 }

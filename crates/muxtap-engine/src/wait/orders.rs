@@ -39,7 +39,7 @@ fn check_wait(preemptions: usize, panes: u32, patterns: &[&str], scenario: impl 
 
 impl Around {
     fn core(&self, panes: &[Arc<PaneState>]) -> Arc<Core> {
-        Core::new("w0".into(), self.host.clone(), self.spec.clone(), panes.to_vec())
+        Core::new("w0".into(), self.host.clone(), self.spec.clone(), panes.to_vec(), None)
     }
 
     fn attach(&self, core: &Arc<Core>, starts: &[StartState]) {
@@ -137,8 +137,9 @@ fn a_wait_dropped_while_it_matches_leaves_nothing_behind() {
     check_wait(3, 1, &["DONE"], |around| {
         let pane = pane(0);
         let panes = vec![pane.clone()];
-        let guard = WaitGuard::new(&around.engine, |id| Core::new(id, around.host.clone(), around.spec.clone(), panes))
-            .unwrap();
+        let guard =
+            WaitGuard::new(&around.engine, |id| Core::new(id, around.host.clone(), around.spec.clone(), panes, None))
+                .unwrap();
         let core = guard.core().clone();
         around.attach(&core, &[StartState::of(pane.clone())]);
         let printing = thread::spawn({

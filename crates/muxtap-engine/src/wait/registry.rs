@@ -38,6 +38,48 @@ pub struct Waits {
     changes: watch::Sender<u64>,
     /// Results that outlive the engine.
     pub(super) kept: KeptWaits,
+    /// Whether the waits go on here.
+    phase: watch::Sender<Phase>,
+}
+
+/// Whether waits go on in this engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Here,
+    /// They are being handed over: nothing that only time decides happens.
+    Held,
+    /// Another engine continues them.
+    Left,
+}
+
+/// The waits are being handed over. Dropped, they go on here.
+#[must_use]
+pub(crate) struct HeldWaits(Engine);
+
+impl Drop for HeldWaits {
+    fn drop(&mut self) {
+        let back = |phase: &mut Phase| std::mem::replace(phase, Phase::Here) == Phase::Held;
+        self.0.shared.waits.phase.send_if_modified(|phase| *phase == Phase::Held && back(phase));
+    }
+}
+
+impl HeldWaits {
+    /// Leaves the waits to another engine, which has their state. Waits whose callers live in this
+    /// process end as cancelled.
+    pub(crate) fn leave(self) {
+        let waits = &self.0.shared.waits;
+        let open: Vec<_> = waits.open_cores().collect();
+        for core in open.iter().filter(|core| core.request.is_none()) {
+            core.finish(WaitOutcome::Cancelled, None);
+        }
+        waits.phase.send_replace(Phase::Left);
+        for core in open.iter().filter(|core| core.request.is_some()) {
+            // The other engine stores its result, and answers for it.
+            waits.kept.leave(&core.id);
+            waits.all.remove(&core.id);
+        }
+    }
 }
 
 /// A registered wait.
@@ -57,8 +99,52 @@ struct Ended {
 
 impl Waits {
     /// Creates a registry that keeps results of waits without callers in this folder.
-    pub fn keeping(folder: Option<&Path>) -> Self {
-        Self { kept: KeptWaits::in_folder(folder), ..Self::default() }
+    pub(crate) fn keeping(folder: Option<&Path>, budget: Arc<Budget>) -> Self {
+        Self { kept: KeptWaits::in_folder(folder), budget, ..Self::default() }
+    }
+
+    /// Holds the waits while they are handed over.
+    pub(crate) fn hold(engine: &Engine) -> HeldWaits {
+        engine.shared.waits.phase.send_replace(Phase::Held);
+        HeldWaits(engine.clone())
+    }
+
+    /// Resolves when waits go on here: at once, unless they are being handed over.
+    pub(super) async fn going_on(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.phase.subscribe().wait_for(|phase| *phase == Phase::Here).await;
+    }
+
+    /// Resolves when another engine continues this wait.
+    pub(super) async fn left(&self, core: &Core) {
+        let _ = self.phase.subscribe().wait_for(|phase| *phase == Phase::Left && core.request.is_some()).await;
+    }
+
+    /// Returns whether another engine continues the waits.
+    pub fn have_left(&self) -> bool {
+        *self.phase.borrow() == Phase::Left
+    }
+
+    /// Returns all waits, with their ids.
+    pub(super) fn registered(&self) -> Vec<(String, Wait)> {
+        self.all.iter().map(|wait| (wait.key().clone(), wait.clone())).collect()
+    }
+
+    /// Returns the open waits.
+    pub(super) fn open_cores(&self) -> impl Iterator<Item = Arc<Core>> {
+        self.all.iter().filter_map(|wait| match &*wait {
+            Wait::Open(core, _) => Some(core.clone()),
+            Wait::Ended(_) => None,
+        })
+    }
+
+    /// Lists the open waits that another engine could not continue.
+    pub fn bound(&self) -> Vec<WaitInfo> {
+        let bound = self.all.iter().filter_map(|wait| match &*wait {
+            Wait::Open(core, caller) if core.request.is_none() && !core.is_over() => Some(core.info(caller)),
+            _ => None,
+        });
+        bound.collect()
     }
 
     /// Returns the number of open waits.
@@ -86,15 +172,6 @@ impl Waits {
     /// Returns the ids of all waits, open and ended.
     pub(super) fn ids(&self) -> BTreeSet<String> {
         self.all.iter().map(|wait| wait.key().clone()).collect()
-    }
-
-    /// Returns the open waits whose results are kept.
-    pub(super) fn open_kept(&self) -> Vec<Arc<Core>> {
-        let core = |wait: &Wait| match wait {
-            Wait::Open(core, _) => Some(core.clone()),
-            Wait::Ended(_) => None,
-        };
-        self.all.iter().filter(|wait| self.kept.contains(wait.key())).filter_map(|wait| core(&wait)).collect()
     }
 
     /// Returns a counter that changes whenever a wait has begun or ended.
@@ -139,10 +216,14 @@ impl Waits {
 
     /// Replaces an open wait by its result, and drops the oldest results beyond the limits.
     fn store(&self, id: &str, result: Arc<WaitResult>) {
+        self.store_at(Instant::now(), id, result);
+    }
+
+    pub(super) fn store_at(&self, at: Instant, id: &str, result: Arc<WaitResult>) {
         let weight = result.weight();
         let mut ended = self.ended();
         self.all.insert(id.to_owned(), Wait::Ended(result));
-        ended.queue.push_back((Instant::now(), id.to_owned(), weight));
+        ended.queue.push_back((at, id.to_owned(), weight));
         ended.bytes += weight;
         while ended.queue.len() > limits::ENDED_WAITS || ended.bytes > limits::ENDED_BYTES {
             self.drop_first(&mut ended);
@@ -218,11 +299,23 @@ impl WaitGuard {
         }
         *own += 1;
         drop(own);
+        Ok(Self::registered(engine, make(waits.new_id())))
+    }
+
+    /// Continues a wait of another engine, which has counted it.
+    pub(super) fn continued(engine: &Engine, core: Arc<Core>) -> Self {
+        let waits = &engine.shared.waits;
+        waits.open.fetch_add(1, Ordering::Relaxed);
+        *waits.of_callers.entry(engine.caller().counted()).or_default() += 1;
+        Self::registered(engine, core)
+    }
+
+    fn registered(engine: &Engine, core: Arc<Core>) -> Self {
+        let waits = &engine.shared.waits;
         metrics::WAITS_ACTIVE.increment(1.0);
-        let core = make(waits.new_id());
         waits.all.insert(core.id.clone(), Wait::Open(core.clone(), engine.caller.clone()));
         waits.changes.send_modify(|count| *count += 1);
-        Ok(Self { engine: engine.clone(), core, attached: true, holds_slot: true, stored: false })
+        Self { engine: engine.clone(), core, attached: true, holds_slot: true, stored: false }
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
@@ -242,6 +335,11 @@ impl WaitGuard {
         });
         metrics::WAITS_ACTIVE.decrement(1.0);
         waits.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Returns whether another engine continues the wait.
+    pub(super) fn has_left(&self) -> bool {
+        self.core.request.is_some() && self.engine.shared.waits.have_left()
     }
 
     /// Replaces an ended wait by its result, and frees everything else.
@@ -272,7 +370,9 @@ impl WaitGuard {
         if !std::mem::take(&mut self.attached) {
             return;
         }
-        self.core.finish(WaitOutcome::Cancelled, None);
+        if !self.has_left() {
+            self.core.finish(WaitOutcome::Cancelled, None);
+        }
         for pane in &self.core.panes {
             pane.lock().remove_watchers(&self.core.id);
         }
@@ -314,7 +414,7 @@ mod tests {
     fn open_for(engine: &Engine, pane: &Arc<PaneState>, request: &WaitRequest) -> WaitGuard {
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let spec = Spec::new(request).unwrap();
-        WaitGuard::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
+        WaitGuard::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()], Some(request.clone()))).unwrap()
     }
 
     fn server(engine: &Engine, guard: &WaitGuard) -> Server {

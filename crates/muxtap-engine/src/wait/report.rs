@@ -140,7 +140,7 @@ fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latc
         after_ms: latched.then(|| ms(latch.after)),
         before: latch.before,
         stands_before: None,
-        how: latch.how.map(str::to_owned),
+        how: latch.how.map(|rule| rule.as_str().to_owned()),
         exit_status: None,
         exit_signal: None,
         command: None,

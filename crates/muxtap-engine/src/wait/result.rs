@@ -1,7 +1,7 @@
 //! The results of waits.
 
 use std::{
-    sync::{Mutex, PoisonError, Weak},
+    sync::{Mutex, MutexGuard, PoisonError, Weak},
     time::Instant,
 };
 
@@ -27,10 +27,25 @@ impl WaitResult {
         Self { answer, ended, matches: Mutex::new(Some(matches)) }
     }
 
+    /// Restores a result. `matches`: those to mark as answered; `None`: they were.
+    pub(super) fn restored(answer: WaitAnswer, ended: Instant, matches: Option<Matches>) -> Self {
+        Self { answer, ended, matches: Mutex::new(matches) }
+    }
+
+    /// Returns the matches to mark as answered; `None`: they were.
+    pub(super) fn matches(&self) -> MutexGuard<'_, Option<Matches>> {
+        self.matches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when the wait ended.
+    pub(super) fn ended(&self) -> Instant {
+        self.ended
+    }
+
     /// Returns the answer for a caller, and marks its matches as answered. Only then does
     /// `since: input` skip them: a caller that has left may never have received them.
     pub(super) fn acknowledge(&self) -> WaitAnswer {
-        let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let matches = self.matches().take();
         if let Some(matches) = matches {
             metrics::wait_latency(self.ended.elapsed());
             for (pane, matches) in matches {

@@ -17,8 +17,9 @@ use muxtap_tmux::Exit;
 use super::{
     awaited::AwaitedCommand,
     budget::Built,
-    core::{Core, Latch},
+    core::{Core, Latch, PromptRule},
     on_screen,
+    stored::{PreparedWatcher, StoredWatcher},
 };
 
 use crate::pane::{Watch, screen_model::ScreenModel, shell_marks::ShellMarks};
@@ -67,6 +68,15 @@ impl Watcher {
             screen_missed: false,
             core: core.clone(),
         }
+    }
+
+    /// Continues the search of another process.
+    pub(super) fn continued(core: &Arc<Core>, at: usize, prepared: PreparedWatcher) -> Self {
+        let PreparedWatcher { stored, matcher, command } = prepared;
+        let StoredWatcher { start, wants_bell, wants_prompt, open_screens, screen_missed, .. } = stored;
+        let from = core.lock().panes.get(at).map(|on_pane| on_pane.from.clone()).unwrap_or_default();
+        let watcher = Self::new(core, at, from, start, command);
+        Self { matcher, wants_bell, wants_prompt, open_screens, screen_missed, ..watcher }
     }
 
     /// Returns whether output that ends at this offset had been printed before the wait was
@@ -125,6 +135,19 @@ impl Watch for Watcher {
         &self.core.id
     }
 
+    fn store(&self) -> postcard::Result<Vec<u8>> {
+        let Self { start, wants_bell, wants_prompt, screen_missed, .. } = *self;
+        postcard::to_allocvec(&StoredWatcher {
+            matcher: self.matcher.as_ref().map(Matcher::store),
+            start,
+            wants_bell,
+            wants_prompt,
+            command: self.command.as_ref().map(AwaitedCommand::number),
+            open_screens: self.open_screens.clone(),
+            screen_missed,
+        })
+    }
+
     /// Evaluates the text of a chunk after all of it was passed on.
     fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) {
         if self.core.is_over() {
@@ -143,7 +166,8 @@ impl Watch for Watcher {
         {
             self.wants_prompt = false;
             let before = self.is_before_request(at);
-            let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), before, ..Latch::default() };
+            let latch =
+                Latch { offset: Some(at), end: Some(at), how: Some(PromptRule::Marks), before, ..Latch::default() };
             self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
         }
         if self.wants_prompt {

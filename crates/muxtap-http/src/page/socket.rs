@@ -15,6 +15,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::pages;
 
 use muxtap_api::{Error, Tier};
+use muxtap_engine::Engine;
 use muxtap_mcp::call_tool;
 use muxtap_page::{Answer, CallTool, Connection, PageSession};
 
@@ -91,7 +92,7 @@ pub async fn open(
             });
             let connection = Connection::new(pages, app.engine.clone(), approvals, call_tool, may_all, out);
             tokio::select! {
-                () = serve(socket, connection, messages) => {}
+                () = serve(socket, connection, messages, &app.engine) => {}
                 () = cut => {}
                 // The sender lives as long as the daemon.
                 _ = stop.wait_for(|stop| *stop) => {}
@@ -102,12 +103,12 @@ pub async fn open(
 }
 
 /// Passes messages in both directions until either end closes.
-async fn serve(socket: WebSocket, connection: Connection, out: mpsc::Receiver<Answer>) {
+async fn serve(socket: WebSocket, connection: Connection, out: mpsc::Receiver<Answer>, engine: &Engine) {
     let (writer, reader) = socket.split();
     let (incoming, messages) = mpsc::channel(READ_AHEAD);
     let (say, said) = mpsc::channel(1);
     let connection = connection.serve(messages);
-    let reading = read(reader, incoming, say);
+    let reading = read(reader, incoming, say, engine);
     let writing = write(writer, out, said);
     // The connection ends when the page closes (`reading` ends), and the writer after the last
     // message.
@@ -120,6 +121,7 @@ async fn read(
     mut reader: SplitStream<WebSocket>,
     incoming: mpsc::Sender<serde_json::Value>,
     say: mpsc::Sender<Message>,
+    engine: &Engine,
 ) {
     let mut heard = Instant::now();
     let close = |code, reason: &'static str| Message::Close(Some(CloseFrame { code, reason: reason.into() }));
@@ -134,14 +136,14 @@ async fn read(
                 let _ = say.try_send(Message::Ping(axum::body::Bytes::new()));
                 continue;
             }
-            () = incoming.closed() => break Some(close(close_code::NORMAL, "")),
+            () = incoming.closed() => break Some(close(ended(engine), "")),
         };
         heard = Instant::now();
         match message {
             Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
                 Ok(message) => {
                     if incoming.send(message).await.is_err() {
-                        break Some(close(close_code::NORMAL, ""));
+                        break Some(close(ended(engine), ""));
                     }
                 }
                 Err(_) => break Some(close(close_code::INVALID, "expected a JSON object")),
@@ -158,6 +160,11 @@ async fn read(
     if let Some(why) = why {
         let _ = say.send(why).await;
     }
+}
+
+/// Returns the code with which a connection ends that the page did not end.
+fn ended(engine: &Engine) -> u16 {
+    if engine.waits_have_left() { close_code::RESTART } else { close_code::NORMAL }
 }
 
 fn is_too_long(error: &axum::Error) -> bool {

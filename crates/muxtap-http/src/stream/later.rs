@@ -99,10 +99,10 @@ impl Later {
         }
         let all =
             if ids.is_empty() { self.uri.clone() } else { with_panes(&self.uri, &[&self.targets[..], &ids].concat()) };
-        let mut response = self.app.get_elsewhere(&all, &headers).await?;
+        let mut response = self.app.get_elsewhere_at_last(&all, &headers).await?;
         // A name that was resolved once may be gone. The panes are not.
         if !response.status().is_success() && !ids.is_empty() {
-            response = self.app.get_elsewhere(&with_panes(&self.uri, &ids), &headers).await?;
+            response = self.app.get_elsewhere_at_last(&with_panes(&self.uri, &ids), &headers).await?;
         }
         if response.status().is_success() {
             return Ok(response.into_body().into_data_stream());

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use memchr::{memchr, memrchr};
 use regex_automata::{PatternID, util::captures::Captures};
+use serde::{Deserialize, Serialize};
 
 use super::window::Window;
 use crate::stream::patterns::Pattern;
 
 /// A match. Its texts are lossy UTF-8, each cut to 4 KiB, all of its groups together to 16 KiB.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hit {
     /// The pattern's number in its set.
     pub pattern: usize,
@@ -30,7 +31,7 @@ pub struct Hit {
 }
 
 /// A hit that waits for its owner's verdict.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct FoundMatch {
     pub(super) hit: Hit,
     pub(super) end: u64,

@@ -92,10 +92,32 @@ fn expected(pattern: &str, raw: &str, rejected: usize) -> Expected {
 /// Runs the stream in chunks. Each hit is deferred `put_off` times; each pattern's first `rejected`
 /// hits are rejected.
 fn run(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize) -> Vec<Vec<Hit>> {
-    run_shedding(matcher, chunks, put_off, rejected, false)
+    run_between(matcher, chunks, put_off, rejected, Between::Nothing)
 }
 
-fn run_shedding(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize, sheds: bool) -> Vec<Vec<Hit>> {
+/// What happens to a matcher between two chunks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Between {
+    Nothing,
+    Shed,
+    /// Another process continues it.
+    Restored,
+}
+
+fn restored(matcher: &Matcher) -> Matcher {
+    let stored = postcard::to_allocvec(&matcher.store()).unwrap();
+    let restored = Matcher::restore(matcher.patterns().clone(), postcard::from_bytes(&stored).unwrap()).unwrap();
+    assert_eq!((restored.wants_rest(), restored.is_done()), (matcher.wants_rest(), matcher.is_done()));
+    restored
+}
+
+fn run_between(
+    matcher: &mut Matcher,
+    chunks: &[&str],
+    put_off: usize,
+    rejected: usize,
+    between: Between,
+) -> Vec<Vec<Hit>> {
     let mut hits: Vec<Vec<Hit>> = vec![Vec::new(); matcher.patterns().len()];
     let mut shown = vec![0; hits.len()];
     let mut judge = |hit: &Hit| {
@@ -113,8 +135,10 @@ fn run_shedding(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected
         feed(matcher, offset, chunk);
         offset += chunk.len() as u64;
         matcher.end_of_chunk(&mut judge);
-        if sheds {
-            matcher.shed();
+        match between {
+            Between::Nothing => {}
+            Between::Shed => matcher.shed(),
+            Between::Restored => *matcher = restored(matcher),
         }
     }
     for _ in 0..=put_off * (rejected + 2) {
@@ -215,7 +239,7 @@ proptest! {
         rejected in 0..3_usize,
         put_off in 0..3_usize,
         cache in prop::sample::select(&[0_usize, 1 << 18]),
-        sheds in any::<bool>(),
+        between in prop::sample::select(&[Between::Nothing, Between::Shed, Between::Restored]),
     ) {
         let mut chunks = Vec::new();
         let mut left = pieces.as_slice();
@@ -230,7 +254,7 @@ proptest! {
         let limits = Limits { cache_bytes: cache, ..Limits::default() };
         let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
-        let hits = run_shedding(&mut matcher, &chunks, put_off, rejected, sheds);
+        let hits = run_between(&mut matcher, &chunks, put_off, rejected, between);
         for (pattern, hits) in patterns.iter().zip(&hits) {
             let found: Expected = hits.iter().map(|hit| (hit.start, hit.end, hit.captures.clone())).collect();
             prop_assert_eq!(&found, &expected(pattern, &raw, rejected), "{:?} in {:?}", pattern, &chunks);

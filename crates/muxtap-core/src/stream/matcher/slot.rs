@@ -1,6 +1,7 @@
 //! The search for one pattern of a set.
 
 use regex_automata::util::captures::Captures;
+use serde::{Deserialize, Serialize};
 
 use super::{
     automaton::{Steps, Stop},
@@ -10,11 +11,12 @@ use super::{
 use crate::stream::patterns::{Pattern, PatternSet};
 
 /// A pattern of a set and the progress of its search.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Slot {
     /// The lowest position at which a match may begin.
     pub(super) from: u64,
     pub(super) phase: Phase,
+    #[serde(skip)]
     pub(super) search: Option<Search>,
     pub(super) found: Option<FoundMatch>,
     /// Whether a match exists that may still change.
@@ -22,7 +24,7 @@ pub(super) struct Slot {
 }
 
 /// The automaton that searches a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// The set's automaton.
     Watched,
@@ -95,6 +97,18 @@ pub(super) fn take_over(
 }
 
 impl Slot {
+    /// Returns the slot without the states that its search has built. The search begins anew in the
+    /// text from `floor` on, with the same result.
+    pub(super) fn shed(&self, floor: u64) -> Self {
+        let Self { from, phase, found, open, .. } = self;
+        let mut shed = Self { from: *from, phase: *phase, search: None, found: found.clone(), open: *open };
+        if shed.phase == Phase::Own && shed.found.is_none() {
+            shed.begin_at(shed.from.max(floor));
+            shed.open = *open;
+        }
+        shed
+    }
+
     /// Continues the search from a position, as if no match had been found before it.
     pub(super) fn begin_at(&mut self, from: u64) {
         self.from = from;

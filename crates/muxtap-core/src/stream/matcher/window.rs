@@ -1,11 +1,12 @@
 //! The recent part of the match text, and its place in the raw stream.
 
 use memchr::memrchr;
+use serde::{Deserialize, Serialize};
 
 use crate::stream::text::{Control, TextSink};
 
 /// A run of match text and the raw bytes that it represents.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Run {
     /// The position of its first byte.
     at: u64,
@@ -17,8 +18,9 @@ struct Run {
 
 /// Match text from some position on. Positions count bytes of match text since the matcher's
 /// creation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Window {
+    #[serde(with = "crate::stored::bytes")]
     bytes: Vec<u8>,
     base: u64,
     runs: Vec<Run>,

@@ -193,6 +193,9 @@ impl<S: Socket> Session<S> {
                 tokio::task::yield_now().await;
             }
             match poll_fn(|cx| self.poll_step(cx)).await {
+                Step::Stop if self.app.engine.waits_have_left() => {
+                    return Some(close(close_code::RESTART, "another muxtap daemon has taken over: connect again"));
+                }
                 Step::Stop => return Some(close(close_code::AWAY, "muxtap is stopping")),
                 Step::Lost | Step::Received(None) => return None,
                 Step::Received(Some(Err(error))) => return close_frame(&error),
