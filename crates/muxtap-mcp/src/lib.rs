@@ -429,7 +429,7 @@ impl ServerHandler for Mcp {
         let asked = format!("{} {}", request.name, serde_json::to_string(&arguments).unwrap_or_default());
         let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
         let becomes_task = tasks::may_become_task(&context, &request.name, &arguments);
-        let (hold, max_chars) = (becomes_task.then_some(tasks::AT_ONCE), tasks::max_chars(&arguments));
+        let (hold, about_task) = (becomes_task.then_some(tasks::AT_ONCE), tasks::Asked::of(&arguments));
         let call = CallContext { elicitation: Some(elicitation.clone()), hold, ..self.call_context(&context) };
         let called = async {
             // A tool that was not offered cannot be called.
@@ -459,7 +459,7 @@ impl ServerHandler for Mcp {
         self.log_level.log_call(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
         let result = called.unwrap_or_else(|error| failed(&error));
         if let (true, Some(answer)) = (becomes_task, &result.structured_content)
-            && let Some(task) = tasks::of_pending(&request.name, max_chars, answer)
+            && let Some(task) = about_task.task(&request.name, answer)
         {
             return Ok(CallToolResponse::Task(CreateTaskResult::new(task)));
         }

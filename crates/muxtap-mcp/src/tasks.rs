@@ -13,7 +13,7 @@ use std::{
 };
 
 use muxtap_api::{Error, ErrorCode, Result};
-use muxtap_base::clock::ago_ms;
+use muxtap_base::clock::{ago_ms, now_ms};
 use muxtap_engine::UNKNOWN_OUTCOME;
 use rmcp::{
     ErrorData, RoleServer,
@@ -104,19 +104,29 @@ pub(super) fn may_become_task(context: &RequestContext<RoleServer>, name: &str, 
     announced && tool(name).is_some() && !arguments.contains_key("detach")
 }
 
-/// Returns the task of a call that is not over. `None`: it is.
-pub(super) fn of_pending(name: &str, max_chars: usize, answer: &Value) -> Option<Task> {
-    if answer.get("outcome")? != "pending" {
-        return None;
-    }
-    let id = answer.get("id")?.as_str()?.to_owned();
-    Some(working(&TaskId { tool: tool(name)?, begun_ms: ago_ms(duration_ms(answer)), max_chars, id }, answer))
+/// What a call's arguments say about its task.
+pub(super) struct Asked {
+    max_chars: usize,
+    /// Whether the call continues a wait or a run: its task begins now.
+    continues: bool,
 }
 
-/// Returns the argument `max_chars`, or 0.
-pub(super) fn max_chars(arguments: &JsonObject) -> usize {
-    let given = arguments.get("max_chars").and_then(Value::as_u64);
-    given.and_then(|chars| usize::try_from(chars).ok()).unwrap_or_default()
+impl Asked {
+    pub(super) fn of(arguments: &JsonObject) -> Self {
+        let max_chars = arguments.get("max_chars").and_then(Value::as_u64);
+        let max_chars = max_chars.and_then(|chars| usize::try_from(chars).ok()).unwrap_or_default();
+        Self { max_chars, continues: arguments.contains_key("id") }
+    }
+
+    /// Returns the task of a call that is not over. `None`: it is.
+    pub(super) fn task(&self, name: &str, answer: &Value) -> Option<Task> {
+        if answer.get("outcome")? != "pending" {
+            return None;
+        }
+        let id = answer.get("id")?.as_str()?.to_owned();
+        let begun_ms = ago_ms(if self.continues { 0 } else { duration_ms(answer) });
+        Some(working(&TaskId { tool: tool(name)?, begun_ms, max_chars: self.max_chars, id }, answer))
+    }
 }
 
 /// Returns a task that goes on.
@@ -173,7 +183,7 @@ impl Mcp {
         let ended = |answer: &Value, payload: TaskPayload| {
             let mut task = working(&id, answer);
             task.status_message = None;
-            task.last_updated_at = iso(id.begun_ms.saturating_add(duration_ms(answer)));
+            task.last_updated_at = iso(id.begun_ms.saturating_add(duration_ms(answer)).min(now_ms()));
             DetailedTask::new(task, payload)
         };
         let form = Form::of(context, self.form.get());
