@@ -130,22 +130,20 @@ impl Actor {
         for mut fired in outcome.fired {
             fired.facts.id = self.journal.id();
             let name = fired.rule.name().to_owned();
-            let rejected = self.update(&name, |state| {
+            let (rejected, begins) = self.update(&name, |state| {
                 state.counts.fired += 1;
                 state.counts.last_ms = Some(fired.facts.at_ms);
                 if state.waiting.len() >= QUEUE {
-                    return Err(fired);
+                    return (Some(fired), false);
                 }
                 state.waiting.push_back(fired);
-                Ok(!std::mem::replace(&mut state.is_busy, true))
+                (None, !std::mem::replace(&mut state.is_busy, true))
             });
-            match rejected {
-                Ok(true) => {
-                    let (own, engine) = (self.clone(), engine.clone());
-                    self.tasks.spawn(async move { own.work(&engine, &name).await });
-                }
-                Ok(false) => {}
-                Err(fired) => self.lose(&fired.facts, "too many of its firings are waiting"),
+            if let Some(fired) = rejected {
+                self.lose(&fired.facts, "too many of its firings are waiting");
+            } else if begins {
+                let (own, engine) = (self.clone(), engine.clone());
+                self.tasks.spawn(async move { own.work(&engine, &name).await });
             }
         }
     }
@@ -194,7 +192,7 @@ impl Actor {
             }
             self.update(name, |state| {
                 state.counts.failed += u64::from(error.is_some());
-                state.counts.error = error.clone();
+                state.counts.error.clone_from(&error);
             });
             if let Err(failed) = self.journal.end(&fired.facts.id, error.is_none(), ms, &lines) {
                 tracing::warn!("rule {name}: the journal cannot be written: {failed}");

@@ -264,7 +264,7 @@ impl Matcher {
             Event::Progress { pane, state, .. } => {
                 let changed = |pane: &mut Pane| pane.progress.replace(*state) != Some(*state);
                 if self.panes.get_mut(pane).is_some_and(changed) {
-                    let name = word(state);
+                    let name = word(*state);
                     self.fire_where(
                         *pane,
                         (now, now_ms),
@@ -521,7 +521,7 @@ const fn is_question(state: AgentState) -> bool {
 }
 
 /// Returns a value's word on the wire.
-fn word(state: &ProgressState) -> String {
+fn word(state: ProgressState) -> String {
     serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 

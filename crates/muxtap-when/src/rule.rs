@@ -129,7 +129,7 @@ impl Rule {
         });
         let panes = panes.collect();
         let hosts = given.hosts.iter().map(|host| Glob::new(host)).collect();
-        Ok(Self { condition, panes, hosts, every, timeout, post, typing, given })
+        Ok(Self { given, condition, panes, hosts, every, timeout, post, typing })
     }
 
     /// Returns its name.

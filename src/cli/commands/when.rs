@@ -185,12 +185,11 @@ async fn log(caller: &Caller, number: u64, rule: Option<String>) -> Outcome {
 }
 
 async fn test(caller: &Caller, target: Option<String>, recording: Option<PathBuf>, rule: Option<PathBuf>) -> Outcome {
-    let rules = match &rule {
-        Some(file) => vec![rule_in(file)?],
-        None => {
-            let list: WhenList = caller.client().await?.get("/v1/when", &()).await?;
-            list.rules.into_iter().map(|info| info.rule).collect()
-        }
+    let rules = if let Some(file) = &rule {
+        vec![rule_in(file)?]
+    } else {
+        let list: WhenList = caller.client().await?.get("/v1/when", &()).await?;
+        list.rules.into_iter().map(|info| info.rule).collect()
     };
     let dry = match recording {
         Some(file) => {
