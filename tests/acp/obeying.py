@@ -30,8 +30,9 @@ class Model(model.Model):
     def next_step(self, body):
         last = (body.get("messages") or body.get("input") or body.get("contents") or [{}])[-1]
         is_prompt = last.get("role") == "user" and "tool_result" not in str(last) and "functionResponse" not in str(last)
-        # Agents add notes before the prompt, or behind it.
-        for text in reversed(model.texts(last) if is_prompt else []):
+        # Agents add notes before the prompt, or behind it, and join it with an earlier one that was interrupted.
+        said = [text for text in (model.texts(last) if is_prompt else []) if text.startswith(("hang ", "run ", "say "))]
+        for text in said[-1:]:
             if text.startswith("hang "):
                 self.hanging.release()
                 return model.Step("say", ANSWER)

@@ -442,7 +442,24 @@ async fn set(call: &CallContext, name: &str, patch: &AgentSessionPatch) -> Resul
     }
     let mut what: Vec<_> = patch.mode.iter().map(|mode| format!("mode {mode:?}")).collect();
     what.extend(patch.options.iter().map(|(id, value)| format!("{id:?} to {value:?}")));
-    call.confirm(Tier::Input, &format!("Set in {name}: {}", what.join(", "))).await?;
+    let what = format!("Set in {name}: {}", what.join(", "));
+    // As for an answer: a mode can end all questions, so the client's person decides, if there is one.
+    let asked = match &call.elicitation {
+        Some(elicitation) => elicitation.ask_user(&what, std::future::pending()).await,
+        None => ElicitationOutcome::Unavailable("no person can be asked".into()),
+    };
+    match asked {
+        ElicitationOutcome::Accepted => {}
+        ElicitationOutcome::Declined => return Err(Error::new(ErrorCode::ReadOnly, "the person declined this")),
+        ElicitationOutcome::Deferred => return Err(Error::new(ErrorCode::ReadOnly, "a person must be asked first")),
+        ElicitationOutcome::Unavailable(why) if call.elicitation.as_ref().is_some_and(|asking| asking.can_ask()) => {
+            return Err(Error::new(
+                ErrorCode::ReadOnly,
+                format!("a person must be asked first, and could not be: {why}"),
+            ));
+        }
+        ElicitationOutcome::Unavailable(_) => call.confirm(Tier::Input, &what).await?,
+    }
     let process = call.process().await;
     sessions.set(&call.engine, name, patch, process.as_ref()).await.map(drop)
 }

@@ -222,7 +222,8 @@ impl Terminals {
 /// Closes a pane, if it still exists.
 async fn close(pane: &Pane) -> Result<()> {
     match pane.kill_own().await {
-        Err(error) if error.code == ErrorCode::NotFound => Ok(()),
+        // A server ends with its last pane.
+        Err(error) if error.code == ErrorCode::NotFound || is_absent(&error) => Ok(()),
         closed => closed,
     }
 }

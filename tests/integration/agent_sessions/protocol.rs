@@ -39,14 +39,16 @@ fn an_agent_is_told_what_the_client_can_do() {
         session.outcome(&line);
         assert!(session.said().contains(&format!("\"code\": {code}")), "{line}: {}", session.said());
     }
+    // A signal has its name, and there is no exit code beside it; a killed terminal has neither.
     session.outcome("run-and-kill exec sleep 1000");
     let said = session.said();
     let (ended, after) = said.split_once('\n').unwrap();
-    // The signal has its name, and there is no exit code beside it.
     let ended: Value = serde_json::from_str(ended).unwrap();
-    assert!(ended["signal"].as_str().is_some_and(|signal| signal.starts_with("SIG")), "{ended}");
-    assert_eq!(ended["exitCode"], Value::Null);
+    assert_eq!(ended["exitCode"], Value::Null, "{ended}");
     assert!(after.contains("\"code\": -32002"), "{after}");
+    session.outcome("run kill -KILL $$");
+    let said: Value = serde_json::from_str(session.said().trim()).unwrap();
+    assert_eq!(said[0], json!({"exitCode": null, "signal": "SIGKILL"}));
     session.outcome("run exit 3");
     let said: Value = serde_json::from_str(session.said().trim()).unwrap();
     assert_eq!(said[0], json!({"exitCode": 3, "signal": null}));
@@ -179,6 +181,15 @@ fn plans_usage_titles_modes_and_options_are_events_and_in_the_session() {
         (&json!("bold"), &json!("small")),
         "{set}"
     );
+    // A client with a person asks the person.
+    let mut able = Client::able(world.spawn(&["mcp", "--tools", "sessions"]), &json!({"elicitation": {}}));
+    let arguments = json!({"action": "set", "session": session.name, "mode": "careful"});
+    let call = able.begin("tools/call", &json!({"name": "agent_session", "arguments": arguments}));
+    let asked = able.message();
+    assert!(asked["params"]["message"].as_str().unwrap().contains("mode \"careful\""), "{asked}");
+    able.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}));
+    assert_eq!(able.answer(call)["result"]["isError"], true);
+    assert_eq!(session.get("")["mode"], "bold");
     let listed = client.call(
         "agent_session",
         &json!({"action": "earlier", "provider": "sdk", "cwd": world.path("work"), "env": {"ACP_NEW": "1"}}),
@@ -223,9 +234,9 @@ fn a_form_and_a_url_are_questions_to_the_person() {
     );
     // A yes needs the required value; a wrong value answers nothing.
     let answer = |args: &[&str]| world.muxtap(&[&["agent-session", "answer", "-t", &session.name], args].concat());
-    assert_eq!(answer(&["--allow", &id]).status, 1);
-    assert_eq!(answer(&["--allow", "--field", "port=0", &id]).status, 1);
-    assert_eq!(answer(&["--deny", "--field", "port=1", &id]).status, 1);
+    assert_eq!(answer(&["--allow", &id]).status, 2);
+    assert_eq!(answer(&["--allow", "--field", "port=0", &id]).status, 2);
+    assert_eq!(answer(&["--deny", "--field", "port=1", &id]).status, 2);
     assert_eq!(answer(&["--allow", "--field", "port=80", &id]).status, 0);
     assert_eq!(answered(), json!({"action": "accept", "content": {"port": 80, "color": "red"}}));
 
