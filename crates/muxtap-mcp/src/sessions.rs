@@ -166,34 +166,8 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
     let hold = args.wait_ms.map_or(call.max_hold(), |wait| call.capped(wait));
     let mut output = AgentSessionOutput::default();
     let name = match args.action {
-        AgentSessionAction::List => {
-            output.sessions = sessions.list(&call.engine, args.provider.as_deref())?;
-            let mut text = String::new();
-            for info in &output.sessions {
-                push_row(&mut text, &format!("{} {:?} in {}", info.session, info.status, info.cwd));
-            }
-            if output.sessions.is_empty() {
-                text.push_str("no agent sessions");
-            }
-            return Ok(ToolOutput::new(text, &output));
-        }
-        AgentSessionAction::Earlier => {
-            let provider = needs("provider", &args.provider)?;
-            let cwd = args.cwd.clone().or_else(|| call.client.cwd.clone());
-            let cwd = needs("cwd", &cwd)?;
-            call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd} to list its sessions")).await?;
-            let request = AgentEarlierRequest { provider, cwd, all: false, auth: args.auth, env: args.env };
-            output.earlier = sessions.earlier(&call.server(args.server.as_deref())?, request).await?.sessions;
-            let mut text = String::new();
-            for one in &output.earlier {
-                let (title, at) = (one.title.as_deref().unwrap_or("-"), one.updated_at.as_deref().unwrap_or("-"));
-                push_row(&mut text, &format!("{} {at} {title}", one.session_id));
-            }
-            if output.earlier.is_empty() {
-                text.push_str("no earlier sessions");
-            }
-            return Ok(ToolOutput::new(text, &output));
-        }
+        AgentSessionAction::List => return list(call, args.provider.as_deref(), output),
+        AgentSessionAction::Earlier => return earlier(call, args, output).await,
         AgentSessionAction::Create => {
             let provider = needs("provider", &args.provider)?;
             let cwd = args.cwd.clone().or_else(|| call.client.cwd.clone());
@@ -264,14 +238,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
         }
         AgentSessionAction::Set => {
             let name = needs("session", &args.session)?;
-            let mut patch = AgentSessionPatch { mode: args.mode, ..AgentSessionPatch::default() };
-            for option in &args.options {
-                let (id, value) = option
-                    .split_once('=')
-                    .ok_or_else(|| Error::invalid(format!("options: {option:?}; expected ID=VALUE")))?;
-                patch.options.insert(id.to_owned(), value.to_owned());
-            }
-            set(call, &name, &patch).await?;
+            set(call, &name, args.mode, &args.options).await?;
             output.sessions = vec![sessions.get(&call.engine, &name)?];
             name
         }
@@ -282,6 +249,44 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
         }
     };
     finish(call, sessions, name, output)
+}
+
+/// Lists the sessions.
+fn list(call: &CallContext, provider: Option<&str>, mut output: AgentSessionOutput) -> Result<ToolOutput> {
+    output.sessions = call.rooms.sessions.list(&call.engine, provider)?;
+    let mut text = String::new();
+    for info in &output.sessions {
+        push_row(&mut text, &format!("{} {:?} in {}", info.session, info.status, info.cwd));
+    }
+    if output.sessions.is_empty() {
+        text.push_str("no agent sessions");
+    }
+    Ok(ToolOutput::new(text, &output))
+}
+
+/// Lists the sessions that an agent has stored.
+async fn earlier(
+    call: &CallContext,
+    args: AgentSessionArguments,
+    mut output: AgentSessionOutput,
+) -> Result<ToolOutput> {
+    let needs = |field: &str, given: Option<String>| {
+        given.ok_or_else(|| Error::invalid(format!("{field}: missing; this action requires it")))
+    };
+    let provider = needs("provider", args.provider)?;
+    let cwd = needs("cwd", args.cwd.or_else(|| call.client.cwd.clone()))?;
+    call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd} to list its sessions")).await?;
+    let request = AgentEarlierRequest { provider, cwd, all: false, auth: args.auth, env: args.env };
+    output.earlier = call.rooms.sessions.earlier(&call.server(args.server.as_deref())?, request).await?.sessions;
+    let mut text = String::new();
+    for one in &output.earlier {
+        let (title, at) = (one.title.as_deref().unwrap_or("-"), one.updated_at.as_deref().unwrap_or("-"));
+        push_row(&mut text, &format!("{} {at} {title}", one.session_id));
+    }
+    if output.earlier.is_empty() {
+        text.push_str("no earlier sessions");
+    }
+    Ok(ToolOutput::new(text, &output))
 }
 
 /// Sends a prompt, and waits for its outcome or a question.
@@ -434,8 +439,14 @@ impl Said {
 }
 
 /// Sets a session's mode and options, if the client's person agrees.
-async fn set(call: &CallContext, name: &str, patch: &AgentSessionPatch) -> Result<()> {
+async fn set(call: &CallContext, name: &str, mode: Option<String>, options: &[String]) -> Result<()> {
     let sessions = &call.rooms.sessions;
+    let mut patch = AgentSessionPatch { mode, ..AgentSessionPatch::default() };
+    for option in options {
+        let (id, value) =
+            option.split_once('=').ok_or_else(|| Error::invalid(format!("options: {option:?}; expected ID=VALUE")))?;
+        patch.options.insert(id.to_owned(), value.to_owned());
+    }
     // Any holder of the token can be the client.
     if call.over_tcp {
         sessions.refuse_set(&call.engine, name)?;
@@ -461,7 +472,7 @@ async fn set(call: &CallContext, name: &str, patch: &AgentSessionPatch) -> Resul
         ElicitationOutcome::Unavailable(_) => call.confirm(Tier::Input, &what).await?,
     }
     let process = call.process().await;
-    sessions.set(&call.engine, name, patch, process.as_ref()).await.map(drop)
+    sessions.set(&call.engine, name, &patch, process.as_ref()).await.map(drop)
 }
 
 /// What a model answers: a yes or a no, an option, and a form's values.

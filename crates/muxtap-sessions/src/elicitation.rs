@@ -3,7 +3,7 @@
 //! The person sees everything of the request: one that is too long to be shown, or has a kind of
 //! field that is unknown here, is rejected.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use muxtap_api::{AgentChoice, Error, FormField, PermissionOption, Result};
 use muxtap_approvals::consent::{Rows, title};
@@ -44,7 +44,7 @@ impl Elicitation {
             Some("form") => {
                 let schema = params.get("requestedSchema").ok_or("requestedSchema is missing")?;
                 let about = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
-                row("form", &[about("title"), about("description")].join("\n").trim().to_owned());
+                row("form", [about("title"), about("description")].join("\n").trim());
                 form = fields(schema)?;
                 for field in &form {
                     row(&format!("field {}", title(&field.name)), &described(field));
@@ -123,9 +123,8 @@ fn fitting(field: &FormField, value: &Value) -> Option<Value> {
     // A text of a command line or an input field stands for another kind of value.
     let parsed = || value.as_str().and_then(|text| serde_json::from_str::<Value>(text.trim()).ok());
     let value = match field.kind.as_str() {
-        "string" => value.clone(),
         "array" if value.is_string() => json!([value]),
-        "array" => value.clone(),
+        "string" | "array" => value.clone(),
         _ => {
             if value.is_string() {
                 parsed()?
@@ -244,12 +243,13 @@ fn expected(field: &FormField) -> String {
     };
     for (word, bound) in [("at least", &field.min), ("at most", &field.max)] {
         if let Some(bound) = bound {
-            text.push_str(&format!(", {word} {bound}{unit}"));
+            // Writing to a String cannot fail (also below).
+            let _ = write!(text, ", {word} {bound}{unit}");
         }
     }
     for (word, value) in [("format", &field.format), ("matching", &field.pattern)] {
         if let Some(value) = value {
-            text.push_str(&format!(", {word} {value}"));
+            let _ = write!(text, ", {word} {value}");
         }
     }
     text

@@ -12,6 +12,7 @@ use super::acp::{DETAIL_BYTES, cut};
 const MOST_CHOICES: usize = 256;
 
 /// The optional methods of an agent, from its response to `initialize`.
+#[allow(clippy::struct_excessive_bools, reason = "each is a method of the protocol")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Abilities {
     /// `session/load`: continues a session, and sends its messages again.
