@@ -41,25 +41,20 @@ pub struct AgentSessionArguments {
     pub action: AgentSessionAction,
     /// session:PROVIDER:ID
     pub session: Option<String>,
-    /// create, list: a configured agent (sdk: its default)
+    /// create, list: an agent (sdk: the default)
     pub provider: Option<String>,
     /// create: an absolute path
     pub cwd: Option<String>,
-    /// create: an earlier session's id
+    /// create: an earlier id
     pub resume: Option<String>,
-    /// create, set: an agent's mode
+    /// create, set: a mode
     pub mode: Option<String>,
-    /// set: ID=VALUE
-    #[serde(default, deserialize_with = "one_or_many")]
-    pub options: Vec<String>,
-    /// create: its login
-    pub auth: Option<String>,
     /// create: its variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// create, send: the prompt
     pub text: Option<String>,
-    /// wait: regexes on its lines (default: until idle)
+    /// wait: regexes (default: until idle)
     #[serde(default, deserialize_with = "one_or_many")]
     pub patterns: Vec<String>,
     /// read, wait: cursor (default: last prompt)
@@ -72,9 +67,9 @@ pub struct AgentSessionArguments {
     pub question: Option<String>,
     /// answer: yes or no
     pub allow: Option<bool>,
-    /// answer: one of its options
+    /// answer: an option; set: ID=VALUE
     pub option: Option<String>,
-    /// answer: a form's values
+    /// answer: form values
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub content: BTreeMap<String, serde_json::Value>,
@@ -151,7 +146,7 @@ fn is_zero(number: &usize) -> bool {
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<AgentSessionArguments, AgentSessionOutput>(
         NAME,
-        "Work with another coding agent: send a prompt, get its outcome and words; `pending`: wait. \
+        "Work with another coding agent: send a prompt, get its outcome; `pending`: wait. \
          Answer its `questions`.",
         Effect::Types,
     )]
@@ -182,7 +177,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
                 prompt: None,
                 resume: args.resume,
                 mode: args.mode,
-                auth: args.auth,
+                auth: None,
                 env: args.env,
             };
             let info = sessions.create(&call.server(args.server.as_deref())?, request).await?;
@@ -238,7 +233,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
         }
         AgentSessionAction::Set => {
             let name = needs("session", &args.session)?;
-            set(call, &name, args.mode, &args.options).await?;
+            set(call, &name, args.mode, args.option.as_slice()).await?;
             output.sessions = vec![sessions.get(&call.engine, &name)?];
             name
         }
@@ -276,7 +271,7 @@ async fn earlier(
     let provider = needs("provider", args.provider)?;
     let cwd = needs("cwd", args.cwd.or_else(|| call.client.cwd.clone()))?;
     call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd} to list its sessions")).await?;
-    let request = AgentEarlierRequest { provider, cwd, all: false, auth: args.auth, env: args.env };
+    let request = AgentEarlierRequest { provider, cwd, all: false, auth: None, env: args.env };
     output.earlier = call.rooms.sessions.earlier(&call.server(args.server.as_deref())?, request).await?.sessions;
     let mut text = String::new();
     for one in &output.earlier {

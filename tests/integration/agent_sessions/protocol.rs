@@ -176,7 +176,7 @@ fn plans_usage_titles_modes_and_options_are_events_and_in_the_session() {
     let mut client = Client::started(world.spawn(&["mcp", "--tools", "sessions"]));
     let set = client.call(
         "agent_session",
-        &json!({"action": "set", "session": session.name, "mode": "bold", "options": "model=small"}),
+        &json!({"action": "set", "session": session.name, "mode": "bold", "option": "model=small"}),
     );
     assert_eq!(
         (&set["sessions"][0]["mode"], &set["sessions"][0]["options"][1]["value"]),
