@@ -43,7 +43,7 @@ pub struct AgentSessionArguments {
     pub session: Option<String>,
     /// create, list: an agent (sdk: the default)
     pub provider: Option<String>,
-    /// create: an absolute path
+    /// create: absolute
     pub cwd: Option<String>,
     /// create: an earlier id
     pub resume: Option<String>,
@@ -52,14 +52,14 @@ pub struct AgentSessionArguments {
     /// create: its variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// create, send: the prompt
+    /// The prompt
     pub text: Option<String>,
     /// wait: regexes (default: until idle)
     #[serde(default, deserialize_with = "one_or_many")]
     pub patterns: Vec<String>,
-    /// read, wait: cursor (default: last prompt)
+    /// read, wait: cursor (default: prompt)
     pub since: Option<String>,
-    /// send, wait: timeout (0: only queue)
+    /// send, wait: timeout (0: queue)
     pub wait_ms: Option<u64>,
     /// Page size
     pub max_chars: Option<usize>,
@@ -146,7 +146,7 @@ fn is_zero(number: &usize) -> bool {
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![tool::<AgentSessionArguments, AgentSessionOutput>(
         NAME,
-        "Work with another coding agent: send a prompt, get its outcome; `pending`: wait. \
+        "Work with another coding agent: prompt it, get its outcome; `pending`: wait. \
          Answer its `questions`.",
         Effect::Types,
     )]
