@@ -41,13 +41,13 @@ pub struct AgentSessionArguments {
     pub action: AgentSessionAction,
     /// session:PROVIDER:ID
     pub session: Option<String>,
-    /// create, list: an agent (sdk: the default)
+    /// create, list: an agent (sdk: default)
     pub provider: Option<String>,
     /// create: absolute
     pub cwd: Option<String>,
-    /// create: an earlier id
+    /// create: earlier id
     pub resume: Option<String>,
-    /// create, set: a mode
+    /// create, set: mode
     pub mode: Option<String>,
     /// create: its variables
     #[serde(default)]
