@@ -72,8 +72,9 @@ pub(super) struct Line {
 struct State {
     /// Whether no input is taken: the line is being handed over.
     is_held: bool,
-    /// Whether an input was passed over meanwhile, which the page sends again to its next connection.
-    has_passed_over: bool,
+    /// Whether an input of this connection was ignored because the line was held. Later ones are
+    /// ignored, too: the page sends all of them again, in order, to its next connection.
+    ignores_input: bool,
     /// The highest number that was taken.
     taken: u64,
     /// The number of inputs that were taken and have no outcome yet.
@@ -190,6 +191,7 @@ impl Lines {
             before.replaced.cancel();
         }
         state.left = None;
+        state.ignores_input = false;
         let last = state.settled.iter().rev().take(SAID_AGAIN).rev();
         let refused = last.filter(|(_, outcome)| outcome.is_err()).cloned().collect();
         let taken = state.taken;
@@ -218,7 +220,7 @@ impl Drop for HeldLines {
         for line in all.lines.values() {
             let mut state = line.lock();
             state.is_held = false;
-            if std::mem::take(&mut state.has_passed_over)
+            if state.ignores_input
                 && let Some(connection) = &state.connection
             {
                 connection.end.cancel();
@@ -265,9 +267,14 @@ impl Line {
 
     /// Takes an input if its number is the next one.
     ///
-    /// Returns the outcome if it is known already; `None`: it follows.
+    /// Returns the outcome if it is known already; `None`: it follows, or the page has to send the
+    /// input again to its next connection.
     pub(super) fn take(&self, seq: u64, input: Typed, pane: Result<Pane>) -> Option<Outcome> {
         let mut state = self.lock();
+        if seq > state.taken && (state.is_held || state.ignores_input) {
+            state.ignores_input = true;
+            return None;
+        }
         if seq == 0 || seq > state.taken + 1 {
             let next = state.taken + 1;
             return Some(Err(Error::invalid(format!("seq: expected {next}, got {seq}"))));
@@ -280,11 +287,6 @@ impl Line {
             let known = state.settled.iter().find(|(number, _)| *number == seq).map(|(_, outcome)| outcome.clone());
             let forgotten = || Err(Error::new(ErrorCode::Conflict, "seq: the result of this number is no longer kept"));
             return Some(known.unwrap_or_else(forgotten));
-        }
-        if state.is_held {
-            // No other input may be taken before this one has been sent again.
-            state.has_passed_over = true;
-            return None;
         }
         if state.waiting >= WAITING {
             return Some(Err(Error::new(
@@ -341,7 +343,10 @@ mod tests {
         assert!(first.line.take(1, typed(), nowhere()).is_none());
         let (seq, outcome) = first.settled.recv().await.unwrap();
         assert_eq!((seq, outcome.unwrap_err().code), (1, ErrorCode::NotFound));
-        assert!(first.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "told again");
+        assert!(
+            first.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()),
+            "the same outcome again"
+        );
         // Another connection continues the line, and ends the first.
         let second = lines.attach(&engine, Some(&first.line.id)).unwrap();
         assert!(first.replaced.is_cancelled() && !second.replaced.is_cancelled());
@@ -364,25 +369,39 @@ mod tests {
         let first = lines.attach(&engine, None).unwrap();
         assert!(first.line.take(1, typed(), nowhere()).is_none());
         let held = lines.hold().await;
-        // It has its outcome; what comes now is left to the next daemon.
-        assert!(first.line.take(2, typed(), nowhere()).is_none());
+        // 1 has its outcome. A page does not wait for outcomes: what it sends now is ignored, without
+        // a refusal, after which it would not send the input again.
+        for seq in 2..=5 {
+            assert!(first.line.take(seq, typed(), nowhere()).is_none(), "{seq}");
+        }
         let stored = serde_json::to_string(&held.store()).unwrap();
         let next = Lines::default();
         next.restore(&engine, serde_json::from_str(&stored).unwrap());
         let continued = next.attach(&engine, Some(&first.line.id)).unwrap();
         assert_eq!((continued.taken, continued.refused.len()), (1, 1));
-        assert!(continued.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "told again");
-        assert!(continued.line.take(2, typed(), nowhere()).is_none());
-        // If the handover fails, the page connects again and sends what was passed over.
+        assert!(continued.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "the same outcome");
+        for seq in 2..=5 {
+            assert!(continued.line.take(seq, typed(), nowhere()).is_none(), "{seq}");
+        }
+        assert_eq!(continued.line.lock().taken, 5);
+        // If the handover fails, the page connects again and sends what was ignored. What its first
+        // connection still contains is ignored as well.
         assert!(!first.end.is_cancelled());
         drop(held);
         assert!(first.end.is_cancelled());
+        for seq in [6, 2] {
+            assert!(first.line.take(seq, typed(), nowhere()).is_none(), "{seq}");
+        }
         let again = lines.attach(&engine, Some(&first.line.id)).unwrap();
         assert_eq!(again.taken, 1);
-        assert!(again.line.take(2, typed(), nowhere()).is_none());
+        for seq in 2..=6 {
+            assert!(again.line.take(seq, typed(), nowhere()).is_none(), "{seq}");
+        }
+        assert_eq!(again.line.lock().taken, 6);
+        assert!(again.line.take(8, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "7 is missing");
         let quiet = lines.attach(&engine, None).unwrap();
         drop(lines.hold().await);
-        assert!(!quiet.end.is_cancelled(), "nothing was passed over");
+        assert!(!quiet.end.is_cancelled(), "nothing was ignored");
         engine.stop().await;
     }
 
