@@ -7,16 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{InputRequest, WhenInfo};
+use muxtap_api::{Error, InputRequest, Tier, WhenInfo};
 use muxtap_core::protocol::ids::PaneId;
-use muxtap_engine::{Caller, Engine, Principal};
+use muxtap_engine::{Caller, Engine, Pane, Principal, is_absent};
 use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     facts::Facts,
     journal::Journal,
-    limits::{NOTIFY_LIMIT, PAUSE, PAUSE_MOST, QUEUE, RUNNING, TYPE_LIMIT},
+    limits::{NOTIFY_LIMIT, PAUSE, PAUSE_MOST, QUEUE, RUNNING, TYPE_LATE, TYPE_LIMIT},
     matcher::{Fired, Outcome, Withheld},
     notify,
     rule::RuleSet,
@@ -47,6 +47,8 @@ pub(crate) struct Actor {
     pub(crate) typing: broadcast::Sender<Typing>,
     /// The servers that are watched, and for which rules.
     watched: Mutex<BTreeMap<String, Arc<RuleSet>>>,
+    /// Why servers are not watched.
+    unwatched: Mutex<BTreeMap<String, String>>,
     /// The tasks that carry out firings.
     pub(crate) tasks: TaskTracker,
 }
@@ -56,12 +58,79 @@ pub(crate) struct Actor {
 struct State {
     /// The counts; its `rule` is not used.
     counts: WhenInfo,
-    waiting: VecDeque<Fired>,
-    is_busy: bool,
+    /// Firings whose text is typed first: that does not wait until an earlier firing's program has ended.
+    typing: Lane<Fired>,
+    acting: Lane<Turn>,
     /// The pause after failed requests, and its end.
     pause: Option<(Duration, Instant)>,
     /// Whether a loss was logged.
     is_loss_logged: bool,
+}
+
+/// Firings that are carried out one after the other.
+#[derive(Debug)]
+struct Lane<T> {
+    waiting: VecDeque<T>,
+    is_busy: bool,
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), is_busy: false }
+    }
+}
+
+impl<T> Lane<T> {
+    /// Adds a firing. Returns whether a task has to begin with it.
+    fn push(&mut self, item: T) -> bool {
+        self.waiting.push_back(item);
+        !std::mem::replace(&mut self.is_busy, true)
+    }
+
+    /// Returns the next firing; `None` ends the task.
+    fn next(&mut self) -> Option<T> {
+        let next = self.waiting.pop_front();
+        self.is_busy = next.is_some();
+        next
+    }
+}
+
+/// The result of an action.
+type Done = (&'static str, Result<String, String>);
+
+/// A firing whose other actions follow.
+#[derive(Debug)]
+struct Turn {
+    fired: Fired,
+    /// When it began, and the result of its typing; `None`: it has not begun.
+    typed: Option<(Instant, Done)>,
+}
+
+/// Notes the end of a rule's typing when it is dropped, however the typing ended.
+struct Noted {
+    sender: broadcast::Sender<Typing>,
+    server: Arc<Path>,
+    pane: PaneId,
+}
+
+impl Noted {
+    /// Notes that a rule types. Without a receiver no rule sees it.
+    fn begin(sender: broadcast::Sender<Typing>, server: Arc<Path>, pane: PaneId, text: &str) -> Self {
+        let noted = Self { sender, server, pane };
+        noted.send(Some(text.to_owned()));
+        noted
+    }
+
+    fn send(&self, text: Option<String>) {
+        let typing = Typing { server: self.server.clone(), pane: self.pane, at: Instant::now(), text };
+        let _ = self.sender.send(typing);
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.send(None);
+    }
 }
 
 impl Actor {
@@ -72,6 +141,7 @@ impl Actor {
             running: Semaphore::new(RUNNING),
             typing: broadcast::Sender::new(1024),
             watched: Mutex::default(),
+            unwatched: Mutex::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -92,6 +162,27 @@ impl Actor {
             Some(rules) => drop(watched.insert(server.to_owned(), rules.clone())),
             None => drop(watched.remove(server)),
         }
+    }
+
+    /// Records why a server is not watched, and logs each cause once; `None`: it is watched, or need not be.
+    pub(crate) fn set_problem(&self, server: &str, error: Option<&Error>) {
+        // A server that does not run is watched when it does.
+        let why = error.filter(|error| !is_absent(error)).map(|error| error.message.clone());
+        let mut unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(why) = why else {
+            drop(unwatched.remove(server));
+            return;
+        };
+        if unwatched.get(server) != Some(&why) {
+            tracing::warn!("rules: {server} is not watched: {why}");
+            unwatched.insert(server.to_owned(), why);
+        }
+    }
+
+    /// Returns why servers are not watched.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        unwatched.iter().map(|(server, why)| format!("{server} is not watched: {why}")).collect()
     }
 
     pub(crate) fn journal(&self) -> &Journal {
@@ -115,7 +206,11 @@ impl Actor {
     /// Forgets a rule's counts and the firings that wait.
     pub(crate) fn forget(&self, rule: &str) {
         if let Some(state) = self.rules().get_mut(rule) {
-            *state = State { is_busy: state.is_busy, ..State::default() };
+            let State { mut typing, mut acting, .. } = std::mem::take(state);
+            typing.waiting.clear();
+            // What has begun also ends.
+            acting.waiting.retain(|turn| turn.typed.is_some());
+            *state = State { typing, acting, ..State::default() };
         }
     }
 
@@ -130,20 +225,24 @@ impl Actor {
         for mut fired in outcome.fired {
             fired.facts.id = self.journal.id();
             let name = fired.rule.name().to_owned();
+            let types = fired.rule.typing.is_some();
             let (rejected, begins) = self.update(&name, |state| {
                 state.counts.fired += 1;
                 state.counts.last_ms = Some(fired.facts.at_ms);
-                if state.waiting.len() >= QUEUE {
+                if state.typing.waiting.len() + state.acting.waiting.len() >= QUEUE {
                     return (Some(fired), false);
                 }
-                state.waiting.push_back(fired);
-                (None, !std::mem::replace(&mut state.is_busy, true))
+                let begins =
+                    if types { state.typing.push(fired) } else { state.acting.push(Turn { fired, typed: None }) };
+                (None, begins)
             });
             if let Some(fired) = rejected {
                 self.lose(&fired.facts, "too many of its firings are waiting");
             } else if begins {
                 let (own, engine) = (self.clone(), engine.clone());
-                self.tasks.spawn(async move { own.work(&engine, &name).await });
+                self.tasks.spawn(async move {
+                    if types { own.type_all(&engine, &name).await } else { own.act_all(&engine, &name).await }
+                });
             }
         }
     }
@@ -162,22 +261,45 @@ impl Actor {
         let _ = self.journal.lost(facts);
     }
 
-    /// Carries out a rule's firings until none is waiting.
-    async fn work(&self, engine: &Engine, name: &str) {
-        loop {
-            let next = self.update(name, |state| {
-                let next = state.waiting.pop_front();
-                state.is_busy = next.is_some();
-                next
-            });
-            let Some(fired) = next else { return };
-            if let Err(error) = self.journal.begin(&fired.facts) {
-                // What cannot be recorded is not done.
-                self.lose(&fired.facts, &format!("the journal cannot be written: {error}"));
+    /// Journals that a firing begins. Returns whether it may.
+    fn begin(&self, fired: &Fired) -> bool {
+        let begun = self.journal.begin(&fired.facts);
+        if let Err(error) = &begun {
+            // What cannot be recorded is not done.
+            self.lose(&fired.facts, &format!("the journal cannot be written: {error}"));
+        }
+        begun.is_ok()
+    }
+
+    /// Types for a rule's firings until none is waiting; their other actions follow in a task of their own.
+    async fn type_all(self: &Arc<Self>, engine: &Engine, name: &str) {
+        while let Some(fired) = self.update(name, |state| state.typing.next()) {
+            if !self.begin(&fired) {
                 continue;
             }
             let began = Instant::now();
-            let results = self.act(engine, &fired).await;
+            let typed = tokio::time::timeout(TYPE_LIMIT, self.type_text(engine, &fired)).await;
+            let late = Err(format!("not typed within {} s, or only a part of it", TYPE_LIMIT.as_secs()));
+            let typed = ("type", typed.unwrap_or(late));
+            let turn = Turn { fired, typed: Some((began, typed)) };
+            if self.update(name, |state| state.acting.push(turn)) {
+                let (own, engine, name) = (self.clone(), engine.clone(), name.to_owned());
+                self.tasks.spawn(async move { own.act_all(&engine, &name).await });
+            }
+        }
+    }
+
+    /// Carries out a rule's firings until none is waiting.
+    async fn act_all(&self, engine: &Engine, name: &str) {
+        while let Some(Turn { fired, typed }) = self.update(name, |state| state.acting.next()) {
+            if typed.is_none() && !self.begin(&fired) {
+                continue;
+            }
+            let (began, mut results) = match typed {
+                Some((began, typed)) => (began, vec![typed]),
+                None => (Instant::now(), Vec::new()),
+            };
+            results.extend(self.act(engine, &fired).await);
             let error = results
                 .iter()
                 .find_map(|(action, result)| result.as_ref().err().map(|error| format!("{action}: {error}")));
@@ -200,22 +322,27 @@ impl Actor {
         }
     }
 
-    /// Carries out a firing's actions.
-    async fn act(&self, engine: &Engine, fired: &Fired) -> Vec<(&'static str, Result<String, String>)> {
-        let Fired { rule, facts } = fired;
+    /// Carries out a firing's actions other than typing.
+    async fn act(&self, engine: &Engine, fired: &Fired) -> Vec<Done> {
+        let Fired { rule, facts, .. } = fired;
         let mut results = Vec::new();
-        if rule.typing.is_some() {
-            let typed = tokio::time::timeout(TYPE_LIMIT, self.type_text(engine, fired)).await;
-            let late = Err(format!("not typed within {} s", TYPE_LIMIT.as_secs()));
-            results.push(("type", typed.unwrap_or(late)));
-        }
+        // Like starting a pane's program, which needs this tier.
+        let allowed = || engine.authorize(Tier::Create).map_err(|error| error.message);
         if !rule.given.run.is_empty() {
-            // The semaphore is never closed.
-            let _permit = self.running.acquire().await.ok();
-            results.push(("run", run::run(&rule.given.run, facts, rule.timeout).await));
+            let run = async {
+                allowed()?;
+                // The semaphore is never closed.
+                let _permit = self.running.acquire().await.ok();
+                run::run(&rule.given.run, facts, rule.timeout).await
+            };
+            results.push(("run", run.await));
         }
         if rule.post.is_some() {
-            results.push(("post", self.post(fired).await));
+            let post = async {
+                allowed()?;
+                self.post(fired).await
+            };
+            results.push(("post", post.await));
         }
         if rule.given.notify {
             let title = format!("{}: {}", facts.rule, facts.place());
@@ -227,7 +354,7 @@ impl Actor {
     }
 
     /// Sends a request, unless the last ones failed just now.
-    async fn post(&self, Fired { rule, facts }: &Fired) -> Result<String, String> {
+    async fn post(&self, Fired { rule, facts, .. }: &Fired) -> Result<String, String> {
         let Some(post) = &rule.post else { return Err("no request".into()) };
         let now = Instant::now();
         let pause = self.update(rule.name(), |state| state.pause);
@@ -246,30 +373,85 @@ impl Actor {
     }
 
     /// Types a rule's text, with the permission and the record of any input.
-    async fn type_text(&self, own: &Engine, Fired { rule, facts }: &Fired) -> Result<String, String> {
+    async fn type_text(&self, own: &Engine, fired: &Fired) -> Result<String, String> {
+        let Fired { rule, facts, .. } = fired;
         let Some(typing) = &rule.typing else { return Err("no text".into()) };
         let caller = Caller { face: FACE, who: format!("rule {}", rule.name()), principal: Principal::Engine };
         let engine = own.with_caller(caller);
-        let message = |error: muxtap_api::Error| error.message;
+        let message = |error: Error| error.message;
         let (socket, target) = (facts.server.clone(), typing.into.clone().unwrap_or_else(|| facts.pane.clone()));
         let find = async move {
             let server = engine.server_named(Some(&socket))?;
             let pane = server.pane(target).await?;
-            Ok((server, pane.id()))
+            Ok((server, pane))
         };
         let (server, pane) = on_engine(own.clone(), find).await.map_err(message)?;
-        let socket: Arc<Path> = server.socket().into();
-        let note = |text| Typing { server: socket.clone(), pane, at: Instant::now(), text };
+        check_place(fired, typing.into.is_some(), &pane)?;
+        check_time(fired.at.elapsed())?;
         let request = if typing.text.is_empty() {
             InputRequest { keys: Some(vec!["Enter".into()]), ..InputRequest::default() }
         } else {
             InputRequest { text: Some(typing.text.clone()), submit: typing.enter, ..InputRequest::default() }
         };
-        // Before the first byte is typed, so that no rule sees the echo as someone else's. Without a
-        // receiver no rule sees it.
-        let _ = self.typing.send(note(Some(typing.text.clone())));
-        let typed = on_engine(own.clone(), async move { server.input(&pane.to_string(), &request).await }).await;
-        let _ = self.typing.send(note(None));
-        typed.map(|_| format!("typed into {pane}")).map_err(message)
+        let pane = pane.id();
+        // Before the first byte is typed, so that no rule sees the echo as someone else's. It moves into the
+        // task that types: when that is aborted, the note of the end comes after it.
+        let noted = Noted::begin(self.typing.clone(), server.socket().into(), pane, &typing.text);
+        let typed = on_engine(own.clone(), async move {
+            let _noted = noted;
+            server.input(&pane.to_string(), &request).await
+        });
+        typed.await.map(|_| format!("typed into {pane}")).map_err(message)
+    }
+}
+
+/// Checks that a pane belongs to the tmux server of the event, and is the event's unless the rule names
+/// another one: after a server's end, the next one has panes with the same ids.
+fn check_place(fired: &Fired, is_other: bool, pane: &Pane) -> Result<(), String> {
+    let is_same = fired.epoch.map_or(is_other, |epoch| pane.cursor().epoch == epoch);
+    if is_same && (is_other || pane.id() == fired.pane) {
+        return Ok(());
+    }
+    Err(format!("not typed: pane {} of the event has ended", fired.facts.pane))
+}
+
+/// Checks that an event is not too long ago: the pane may show something else by now.
+fn check_time(since: Duration) -> Result<(), String> {
+    if since <= TYPE_LATE {
+        return Ok(());
+    }
+    let (ms, most) = (since.as_millis(), TYPE_LATE.as_secs());
+    Err(format!("not typed: the event was {ms} ms ago; expected at most {most} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_not_typed_long_after_its_event() {
+        assert_eq!(check_time(TYPE_LATE), Ok(()));
+        let late = check_time(TYPE_LATE + Duration::from_millis(1)).unwrap_err();
+        assert_eq!(late, "not typed: the event was 5001 ms ago; expected at most 5 s");
+    }
+
+    #[test]
+    fn the_end_of_typing_is_noted_however_it_ends() {
+        let sender = broadcast::Sender::new(8);
+        let mut receiver = sender.subscribe();
+        let noted = Noted::begin(sender, Path::new("/s").into(), PaneId(1), "x");
+        assert_eq!(receiver.try_recv().unwrap().text.as_deref(), Some("x"));
+        assert!(receiver.try_recv().is_err());
+        drop(noted);
+        assert_eq!(receiver.try_recv().unwrap().text, None);
+    }
+
+    #[test]
+    fn a_lane_has_one_task() {
+        let mut lane = Lane::default();
+        assert!(lane.push(1));
+        assert!(!lane.push(2));
+        assert_eq!([lane.next(), lane.next(), lane.next()], [Some(1), Some(2), None]);
+        assert!(lane.push(3));
     }
 }

@@ -44,6 +44,10 @@ pub(crate) const PAUSE_MOST: Duration = Duration::from_secs(300);
 pub(crate) const NOTIFY_LIMIT: Duration = Duration::from_secs(10);
 /// The time limit of typing.
 pub(crate) const TYPE_LIMIT: Duration = Duration::from_secs(30);
+/// The longest time between an event and the typing that it causes.
+pub(crate) const TYPE_LATE: Duration = Duration::from_secs(5);
+/// How long what a rule typed is taken for its echo.
+pub(crate) const ECHO: Duration = Duration::from_secs(5);
 /// The most firings of a rule that wait for their turn; more are lost.
 pub(crate) const QUEUE: usize = 64;
 

@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{AgentInfo, AgentState, CommandInfo, Event, PaneInfo, ProgressState};
+use muxtap_api::{AgentInfo, AgentState, CommandInfo, Epoch, Event, PaneInfo, ProgressState};
 use muxtap_core::protocol::ids::PaneId;
 
 use crate::{
     facts::{Facts, beginning},
-    limits::{LINE_BYTES, LINE_REST, TYPED_LINES, TYPED_REST},
+    limits::{ECHO, LINE_BYTES, LINE_REST, TYPED_LINES, TYPED_REST},
     rule::{Condition, Rule, RuleSet},
 };
 
@@ -23,6 +23,10 @@ use crate::{
 pub(crate) struct Fired {
     pub(crate) rule: Arc<Rule>,
     pub(crate) facts: Facts,
+    pub(crate) pane: PaneId,
+    pub(crate) at: Instant,
+    /// The pane's server and engine, where known: the next server has panes with the same ids.
+    pub(crate) epoch: Option<Epoch>,
 }
 
 /// Why a rule did not fire although its condition was met.
@@ -62,8 +66,12 @@ struct Pane {
     rows: Option<HashMap<usize, BTreeSet<u16>>>,
     /// The last output.
     printed: Option<Instant>,
+    /// The rules that have not seen the screen yet: they were added after the last one.
+    screen_unseen: HashSet<usize>,
     /// How many of the rules of quiet have seen the current one.
     quiets_seen: usize,
+    /// The rules of quiet that were added since the last output: the current quiet is no news to them.
+    quiets_new: HashSet<usize>,
     agent: Option<Agent>,
     progress: Option<ProgressState>,
     /// When rules fired last, by name: the places change with the rules.
@@ -94,15 +102,19 @@ impl Agent {
 
 /// What rules typed into a pane.
 struct Typed {
-    /// The lines, latest last.
-    lines: VecDeque<String>,
+    /// The lines, latest last, and when each was typed.
+    lines: VecDeque<(String, Instant)>,
     at: Instant,
 }
 
 impl Typed {
-    /// Returns whether a text repeats what was typed.
-    fn is_in(&self, text: &str) -> bool {
-        self.lines.iter().any(|line| text.contains(line.as_str()))
+    /// Returns whether a text is the echo of what was typed a moment ago: that line, perhaps after a prompt.
+    fn is_echo(&self, text: &str, now: Instant) -> bool {
+        let text = text.trim();
+        let recent = self.lines.iter().filter(|(_, at)| now.saturating_duration_since(*at) <= ECHO);
+        let before = recent.filter_map(|(line, _)| text.strip_suffix(line.as_str()));
+        // `y` is the echo in `[y/N] y`, and not in `ready`.
+        before.into_iter().any(|before| !before.ends_with(char::is_alphanumeric))
     }
 }
 
@@ -114,7 +126,9 @@ impl Pane {
             line_seen: HashSet::new(),
             rows: None,
             printed: None,
+            screen_unseen: HashSet::new(),
             quiets_seen: 0,
+            quiets_new: HashSet::new(),
             agent: None,
             progress: None,
             fired: HashMap::new(),
@@ -130,22 +144,54 @@ impl Matcher {
         matcher
     }
 
-    /// Replaces the rules. What was seen by place is forgotten; what fired when is not.
+    /// Replaces the rules. A rule that is in both sets goes on with what it has seen.
     pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>) {
-        self.rules = rules;
+        let before = std::mem::replace(&mut self.rules, rules);
+        let of: HashMap<&str, usize> =
+            self.rules.rules.iter().enumerate().map(|(place, rule)| (rule.name(), place)).collect();
+        // By its place before, the place of each rule that is as it was.
+        let kept = before.rules.iter().enumerate().filter_map(|(old, rule)| {
+            let new = *of.get(rule.name())?;
+            (self.rules.rules.get(new)?.given == rule.given).then_some((old, new))
+        });
+        let kept: HashMap<usize, usize> = kept.collect();
+        let new: HashSet<usize> = {
+            let known: HashSet<usize> = kept.values().copied().collect();
+            (0..self.rules.rules.len()).filter(|place| !known.contains(place)).collect()
+        };
         let quiets = self.rules.rules.iter().enumerate().filter_map(|(place, rule)| match rule.condition {
             Condition::Quiet(quiet) => Some((quiet, place)),
             _ => None,
         });
-        self.quiets = quiets.collect();
-        self.quiets.sort_unstable();
-        let names: HashSet<&str> = self.rules.rules.iter().map(|rule| rule.name()).collect();
+        let mut quiets: Vec<_> = quiets.collect();
+        quiets.sort_unstable();
+        let quiets_before = std::mem::replace(&mut self.quiets, quiets);
         for pane in self.panes.values_mut() {
+            let moved = |places: &HashSet<usize>| -> HashSet<usize> {
+                places.iter().filter_map(|place| kept.get(place).copied()).collect()
+            };
             // What a pane shows already is no news to a new rule.
-            pane.rows = None;
-            pane.line_seen = if pane.line.is_empty() { HashSet::new() } else { (0..self.rules.rules.len()).collect() };
-            pane.quiets_seen = self.quiets.len();
-            pane.fired.retain(|name, _| names.contains(name.as_str()));
+            let rests = pane.is_line_seen();
+            pane.line_seen = moved(&pane.line_seen);
+            if !pane.line.is_empty() {
+                pane.line_seen.extend(&new);
+            }
+            if rests {
+                pane.line_seen.insert(usize::MAX);
+            }
+            if let Some(rows) = &mut pane.rows {
+                let all = std::mem::take(rows).into_iter();
+                *rows = all.filter_map(|(place, rows)| Some((*kept.get(&place)?, rows))).collect();
+            }
+            pane.screen_unseen = moved(&pane.screen_unseen);
+            pane.screen_unseen.extend(&new);
+            let seen = quiets_before.iter().take(pane.quiets_seen).map(|(_, place)| *place).collect();
+            let mut done = moved(&seen);
+            pane.quiets_new = moved(&pane.quiets_new);
+            pane.quiets_new.extend(&new);
+            done.extend(&pane.quiets_new);
+            pane.quiets_seen = self.quiets.iter().take_while(|(_, place)| done.contains(place)).count();
+            pane.fired.retain(|name, _| of.contains_key(name.as_str()));
         }
     }
 
@@ -178,7 +224,7 @@ impl Matcher {
         let typed = pane.typed.get_or_insert_with(|| Typed { lines: VecDeque::new(), at: now });
         typed.at = now;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            typed.lines.push_back(beginning(line, LINE_BYTES).to_owned());
+            typed.lines.push_back((beginning(line, LINE_BYTES).to_owned(), now));
         }
         while typed.lines.len() > TYPED_LINES {
             typed.lines.pop_front();
@@ -222,6 +268,9 @@ impl Matcher {
                 && rest >= quiet
             {
                 pane.quiets_seen += 1;
+                if pane.quiets_new.contains(&place) {
+                    continue;
+                }
                 let quiet_ms = u64::try_from(quiet.as_millis()).ok();
                 self.fire(place, id, now, now_ms, &mut outcome, |facts| Facts { duration_ms: quiet_ms, ..facts });
             }
@@ -253,12 +302,13 @@ impl Matcher {
                     if !text.is_empty() {
                         state.forget_old_typing(now);
                         (state.printed, state.quiets_seen) = (Some(now), 0);
+                        state.quiets_new.clear();
                         self.on_output(*pane, text, now, now_ms, &mut outcome);
                     }
                 }
             }
-            Event::Screen { pane, rows, lines: Some(lines), .. } => {
-                self.on_screen(*pane, rows, lines, now, now_ms, &mut outcome);
+            Event::Screen { pane, rows, lines: Some(lines), size, .. } => {
+                self.on_screen(*pane, (size.height, rows, lines), now, now_ms, &mut outcome);
             }
             Event::CommandFinished { pane, command } => self.on_command(*pane, command, now, now_ms, &mut outcome),
             Event::Progress { pane, state, .. } => {
@@ -326,8 +376,7 @@ impl Matcher {
     fn on_screen(
         &mut self,
         id: PaneId,
-        rows: &[u16],
-        lines: &[String],
+        (height, rows, lines): (u16, &[u16], &[String]),
         now: Instant,
         now_ms: u64,
         outcome: &mut Outcome,
@@ -337,6 +386,10 @@ impl Matcher {
         let matching = pane.rows.get_or_insert_default();
         let had: HashSet<usize> =
             matching.iter().filter(|(_, rows)| !rows.is_empty()).map(|(place, _)| *place).collect();
+        // A pane that has shrunk has no news about the rows that it lost.
+        for found in matching.values_mut() {
+            found.retain(|row| *row < height);
+        }
         let mut began = Vec::new();
         for (row, line) in rows.iter().zip(lines) {
             for found in matching.values_mut() {
@@ -349,9 +402,10 @@ impl Matcher {
                 }
             }
         }
-        // What a pane showed before it was watched is no news.
+        // What a pane showed before it was watched, or before the rule was added, is no news.
+        let unseen = std::mem::take(&mut pane.screen_unseen);
         if !is_first {
-            for (place, line) in began {
+            for (place, line) in began.into_iter().filter(|(place, _)| !unseen.contains(place)) {
                 self.fire(place, id, now, now_ms, outcome, |facts| facts.with_text(line.trim_end()));
             }
         }
@@ -471,7 +525,7 @@ impl Matcher {
             ..Facts::of(&pane.info, &self.server, self.host.as_deref())
         };
         let facts = with(facts);
-        if pane.is_own(&rule, &facts) {
+        if pane.is_own(&rule, &facts, now) {
             outcome.withheld.push((rule, Withheld::OwnTyping));
             return;
         }
@@ -482,7 +536,7 @@ impl Matcher {
         }
         pane.fired.insert(rule.name().to_owned(), now);
         let facts = Facts { rule: rule.name().into(), kind: rule.condition.kind(), at_ms: now_ms, ..facts };
-        outcome.fired.push(Fired { rule, facts });
+        outcome.fired.push(Fired { rule, facts, pane: id, at: now, epoch: None });
     }
 }
 
@@ -509,10 +563,10 @@ impl Pane {
     }
 
     /// Returns whether a rule sees what a rule typed, or would answer it by typing (WN5, WN6).
-    fn is_own(&self, rule: &Rule, facts: &Facts) -> bool {
+    fn is_own(&self, rule: &Rule, facts: &Facts, now: Instant) -> bool {
         let Some(typed) = &self.typed else { return false };
         let is_text = matches!(rule.condition, Condition::Output | Condition::Screen | Condition::Notification);
-        rule.typing.is_some() || is_text && typed.is_in(&facts.text)
+        rule.typing.is_some() || is_text && typed.is_echo(&facts.text, now)
     }
 }
 

@@ -1,7 +1,7 @@
 //! HTTP requests of rules: bodies that cannot be broken by a pane's text, secrets that are read when they
 //! are needed, and one request without redirects.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -86,8 +86,13 @@ impl Post {
         Ok(Self { url: url.clone(), preset: *preset, template: template.clone(), headers })
     }
 
-    /// Sends the request about these facts. Error: why it failed, without a secret.
+    /// Sends the request about these facts, within its time limit. Error: why it failed, without a secret.
     pub(crate) async fn send(&self, facts: &Facts) -> Result<String, String> {
+        let late = || Err(format!("no response within {} s", POST_LIMIT.as_secs()));
+        tokio::time::timeout(POST_LIMIT, self.exchange(facts)).await.unwrap_or_else(|_| late())
+    }
+
+    async fn exchange(&self, facts: &Facts) -> Result<String, String> {
         let (own, facts) = (self.clone(), facts.clone());
         // Secrets are files, which may be slow.
         let ready = tokio::task::spawn_blocking(move || own.ready(&facts)).await;
@@ -105,17 +110,15 @@ impl Post {
         }
         // A URI's error could show the path, which may be a secret.
         let request = request.body(Full::new(Bytes::from(body))).map_err(|_| "the URL's path is not valid")?;
-        let answered = tokio::time::timeout(POST_LIMIT, remote::exchange(&address, request, ANSWER_BYTES)).await;
-        let limit: Duration = POST_LIMIT;
-        match answered {
-            Err(_) => Err(format!("no response within {} s", limit.as_secs())),
-            // The messages of the connection name neither the URL nor a header.
-            Ok(Err(error)) => Err(error.to_string()),
-            Ok(Ok(answer)) if answer.status.is_success() => Ok(format!("HTTP {}", answer.status.as_u16())),
-            Ok(Ok(answer)) if answer.status.is_redirection() => {
-                Err(format!("HTTP {}; redirects are not followed", answer.status.as_u16()))
-            }
-            Ok(Ok(answer)) => Err(format!("HTTP {}", answer.status.as_u16())),
+        // The messages of the connection name neither the URL nor a header.
+        let answer = remote::exchange(&address, request, ANSWER_BYTES).await.map_err(|error| error.to_string())?;
+        let status = answer.status;
+        if status.is_success() {
+            Ok(format!("HTTP {}", status.as_u16()))
+        } else if status.is_redirection() {
+            Err(format!("HTTP {}; redirects are not followed", status.as_u16()))
+        } else {
+            Err(format!("HTTP {}", status.as_u16()))
         }
     }
 

@@ -109,7 +109,7 @@ impl Dry {
             pane: self.id(),
             rows: (0..).take(rows.len()).collect(),
             lines: Some(rows.to_vec()),
-            size: Size::default(),
+            size: Size { width: 0, height: u16::try_from(rows.len()).unwrap_or(u16::MAX) },
             cursor_x: 0,
             cursor_y: 0,
             cursor_visible: true,
