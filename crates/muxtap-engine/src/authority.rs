@@ -98,7 +98,7 @@ impl StoredCaller {
     }
 
     /// Returns the caller; `None` if its interface is unknown. No later MCP session gets the number of
-    /// one that another daemon had: its waits would be the new one's own.
+    /// one that another daemon had: otherwise it would own the earlier session's waits.
     pub(super) fn restored(self) -> Option<Caller> {
         let principal = match self.principal {
             StoredPrincipal::Engine => Principal::Engine,
@@ -114,6 +114,14 @@ impl StoredCaller {
         };
         let face = FACES.into_iter().find(|face| *face == self.face)?;
         Some(Caller { face, who: self.who, principal })
+    }
+
+    /// Sets the number of an MCP session.
+    #[cfg(test)]
+    pub(super) fn set_session(&mut self, number: u64) {
+        if let StoredPrincipal::Agent(session, _) = &mut self.principal {
+            *session = number;
+        }
     }
 }
 

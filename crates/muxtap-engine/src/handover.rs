@@ -195,6 +195,8 @@ impl Engine {
 
     /// Pauses as [`Engine::pause`] does. `beside`: what the daemon has beside the engine.
     async fn pause_beside(&self, limit: Duration, beside: Vec<u8>) -> Result<PausedEngine> {
+        // First: a wait that is beginning may need replies of tmux.
+        let waits = Waits::hold(self, limit).await?;
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let paused = hosts.iter().map(|host| host.server().pause(limit));
         let paused = futures_util::future::join_all(paused).await.into_iter().collect::<Result<Vec<_>>>()?;
@@ -203,7 +205,6 @@ impl Engine {
         links.sort_by(|(a, _), (b, _)| a.socket().cmp(b.socket()));
         let descriptors = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
         let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
-        let waits = Waits::hold(self);
         let state = self.store_with(&stored, beside)?;
         let links = links.into_iter().map(|(_, link)| link).collect();
         Ok(PausedEngine { engine: self.clone(), state, descriptors, links, waits })

@@ -56,21 +56,29 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
         let server = request.server()?;
         let answer = server.await_begun(&request.fields.0, again.id()?, again.hold, begun);
         let mut answer = std::pin::pin!(answer);
-        tokio::select! {
+        let answered = tokio::select! {
             // First: the wait is not this daemon's any more.
             biased;
-            () = replacing.taken_over() => {}
+            () = replacing.taken_over() => None,
             answer = &mut answer => {
                 let mut answer = answer?;
                 note_leaving(request, again, &mut answer).await;
                 if !replacing.decided().await {
                     return Ok(Json(answer).into_response());
                 }
+                Some(answer)
             }
-        }
-        // With `force`: it had not begun.
+        };
+        // With `force`, it may not have begun: then the engine, which has left, answers with an error.
         if id.get().is_none() {
-            return Ok(Json(answer.await?).into_response());
+            let answer = match answered {
+                Some(answer) => answer,
+                None => answer.as_mut().await?,
+            };
+            // The wait may have begun after all.
+            if id.get().is_none() {
+                return Ok(Json(answer).into_response());
+            }
         }
     }
     let hold = if request.fields.0.detach { again.hold.or(Some(Duration::ZERO)) } else { None };

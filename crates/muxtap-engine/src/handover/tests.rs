@@ -12,6 +12,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The limit of what does not take long.
+const LONG: Duration = Duration::from_secs(300);
+
 const RING: usize = 64 * 1024;
 
 /// Returns a seed with what tmux 3.3a reports of a pane of twenty columns that shows a prompt.
@@ -385,7 +388,7 @@ async fn an_engine_that_has_left_keeps_no_panes() {
     assert!(!panes.is_empty() && panes.iter().all(|pane| pane.strong_count() > 0));
     // As in a process that relays, which keeps its engine.
     let kept = engine.clone();
-    let waits = Waits::hold(&engine);
+    let waits = Waits::hold(&engine, LONG).await.unwrap();
     PausedEngine { engine, state: Vec::new(), descriptors: Vec::new(), links: Vec::new(), waits }.leave().await;
     assert_eq!(panes.iter().map(std::sync::Weak::strong_count).sum::<usize>(), 0);
     drop(kept);

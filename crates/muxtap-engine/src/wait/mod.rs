@@ -109,10 +109,14 @@ impl Engine {
         let core = match self.shared.waits.get(id) {
             Ok(Wait::Open(core, _)) => core,
             Ok(Wait::Ended(result)) => return Ok(self.told(&result)),
-            Err(_) => return self.shared.waits.kept.result(id).await,
+            // Another daemon may have taken over since the caller learned the id.
+            Err(_) => {
+                let kept = self.shared.waits.kept.result(id).await;
+                return kept.map_err(|error| if self.waits_have_left() { registry::taken_over() } else { error });
+            }
         };
-        // This timeout is not a failure: the answer says that the wait continues. So is it if another
-        // daemon continues it.
+        // This timeout is not a failure: the answer says that the wait continues. The same holds if
+        // another daemon continues it.
         tokio::select! {
             biased;
             () = self.shared.waits.left(&core) => return Ok(report(&core).0),
@@ -195,7 +199,8 @@ impl Server {
     /// Carries out a wait request, or continues the wait with this id if it has begun.
     ///
     /// `id` comes from [`id_of_key`]: a repeated request with the same id begins no second wait.
-    /// `hold` is how long to wait for the end of a detached wait nevertheless.
+    /// `hold` is how long to wait for the end of a detached wait nevertheless. If another daemon
+    /// takes over, a wait that has begun is `pending`.
     pub async fn await_again(
         &self,
         request: &WaitRequest,
@@ -249,7 +254,7 @@ impl Server {
         if request.detach && !core.is_over() {
             if let Some(hold) = hold {
                 // If the wait continues, that is not a failure.
-                let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), core.over()).await;
+                let _ = tokio::time::timeout(hold.min(limits::POLL_LONGEST), self.over_or_left(&core)).await;
             }
             if !core.is_over() {
                 return Ok(report(&core).0);
@@ -258,8 +263,17 @@ impl Server {
         // A caller that holds a future ends the wait by dropping it; a caller behind a connection
         // may request the result again.
         let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
-        core.over().await;
-        Ok(self.engine.told(&self.engine.result(&core).await))
+        self.over_or_left(&core).await;
+        if core.is_over() { Ok(self.engine.told(&self.engine.result(&core).await)) } else { Ok(report(&core).0) }
+    }
+
+    /// Resolves when the wait has ended, or when another daemon continues it.
+    async fn over_or_left(&self, core: &Core) {
+        tokio::select! {
+            biased;
+            () = self.engine.shared.waits.left(core) => {}
+            () = core.over() => {}
+        }
     }
 
     /// Begins a wait that ends when the returned value is dropped.
@@ -269,7 +283,14 @@ impl Server {
     }
 
     /// Begins a wait, and leaves it to the engine. Without an `id`, the wait gets a new one.
+    ///
+    /// Error: `TMUX_UNAVAILABLE` if another daemon takes over before the wait has begun.
     async fn begin(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
+        // A wait that has begun is returned: until then, the waits cannot leave.
+        self.engine.shared.waits.unless_left(self.begin_here(request, id)).await
+    }
+
+    async fn begin_here(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let requested_at = Instant::now();
@@ -280,6 +301,8 @@ impl Server {
             self.engine.spec(request, requested_at),
             deadline.before(NOT_BEGUN, self.start_states(request))
         )?;
+        // Held across awaits: a wait that is handed over has all its watchers.
+        let _begins = deadline.before(NOT_BEGUN, self.engine.shared.waits.begins()).await?;
         let panes: Vec<_> = starts.iter().map(|start| start.pane.clone()).collect();
         let charge = self.engine.shared.waits.budget.charge(self.engine.caller(), spec.memory(panes.len()))?;
         // A wait of handles ends with its caller, who lives in this process.

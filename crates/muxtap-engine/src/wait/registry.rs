@@ -8,13 +8,13 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use dashmap::DashMap;
 use muxtap_api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome};
 use muxtap_base::metrics;
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, watch};
 
 use super::{budget::Budget, core::Core, kept::KeptWaits, result::WaitResult};
 
@@ -40,6 +40,9 @@ pub struct Waits {
     pub(super) kept: KeptWaits,
     /// Whether the waits go on here.
     phase: watch::Sender<Phase>,
+    /// Read while a wait begins: from before it is registered until it has its watchers. Written
+    /// while the waits are handed over, so each wait is either in the state or has not begun.
+    beginnings: Arc<RwLock<()>>,
 }
 
 /// Whether waits go on in this engine.
@@ -55,12 +58,16 @@ enum Phase {
 
 /// The waits are being handed over. Dropped, they go on here.
 #[must_use]
-pub(crate) struct HeldWaits(Engine);
+pub(crate) struct HeldWaits {
+    engine: Engine,
+    /// No wait begins meanwhile.
+    _none_begins: OwnedRwLockWriteGuard<()>,
+}
 
 impl Drop for HeldWaits {
     fn drop(&mut self) {
         let back = |phase: &mut Phase| std::mem::replace(phase, Phase::Here) == Phase::Held;
-        self.0.shared.waits.phase.send_if_modified(|phase| *phase == Phase::Held && back(phase));
+        self.engine.shared.waits.phase.send_if_modified(|phase| *phase == Phase::Held && back(phase));
     }
 }
 
@@ -68,7 +75,7 @@ impl HeldWaits {
     /// Leaves the waits to another engine, which has their state. Waits whose callers live in this
     /// process end as cancelled.
     pub(crate) fn leave(self) {
-        let waits = &self.0.shared.waits;
+        let waits = &self.engine.shared.waits;
         let open: Vec<_> = waits.open_cores().collect();
         for core in open.iter().filter(|core| core.request.is_none()) {
             core.finish(WaitOutcome::Cancelled, None);
@@ -80,6 +87,11 @@ impl HeldWaits {
             waits.all.remove(&core.id);
         }
     }
+}
+
+/// The error for a request that only the engine that has taken over can carry out.
+pub(super) fn taken_over() -> Error {
+    Error::unavailable("another muxtap daemon has taken over: send the request again")
 }
 
 /// A registered wait.
@@ -103,10 +115,36 @@ impl Waits {
         Self { kept: KeptWaits::in_folder(folder), budget, ..Self::default() }
     }
 
-    /// Holds the waits while they are handed over.
-    pub(crate) fn hold(engine: &Engine) -> HeldWaits {
-        engine.shared.waits.phase.send_replace(Phase::Held);
-        HeldWaits(engine.clone())
+    /// Holds the waits while they are handed over, and lets none begin.
+    ///
+    /// Error: `CONFLICT` if one that begins has not begun within `limit`.
+    pub(crate) async fn hold(engine: &Engine, limit: Duration) -> Result<HeldWaits> {
+        let waits = &engine.shared.waits;
+        let none_begins = tokio::time::timeout(limit, waits.beginnings.clone().write_owned()).await;
+        let none_begins = none_begins.map_err(|_| {
+            Error::new(ErrorCode::Conflict, "a wait is beginning, and its tmux server does not reply; try again")
+        })?;
+        waits.phase.send_replace(Phase::Held);
+        Ok(HeldWaits { engine: engine.clone(), _none_begins: none_begins })
+    }
+
+    /// Lets a wait begin until the returned value is dropped, once no handover is under way.
+    ///
+    /// Error: `TMUX_UNAVAILABLE` if another engine has taken over.
+    pub(super) async fn begins(&self) -> Result<RwLockReadGuard<'_, ()>> {
+        let begins = self.beginnings.read().await;
+        if self.have_left() { Err(taken_over()) } else { Ok(begins) }
+    }
+
+    /// Carries out what needs this engine. Error: another engine has taken over meanwhile.
+    pub(super) async fn unless_left<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut phase = self.phase.subscribe();
+        tokio::select! {
+            biased;
+            // The sender lives as long as `self`.
+            _ = phase.wait_for(|phase| *phase == Phase::Left) => Err(taken_over()),
+            done = work => done,
+        }
     }
 
     /// Resolves when waits go on here: at once, unless they are being handed over.
@@ -467,7 +505,7 @@ mod tests {
         guard.store_result().await;
         assert!(core.upgrade().is_none(), "patterns and panes are let go of");
         assert_eq!(engine.open_waits(), 0);
-        assert_eq!(pane.lock().last_match_end("DO(NE)"), None, "nobody has heard of it yet");
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), None, "no response has contained it yet");
         for _ in 0..2 {
             let answer = engine.wait_result(&id, None).await.unwrap();
             assert_eq!(answer.outcome, WaitOutcome::Matched);

@@ -1,4 +1,7 @@
-use muxtap_api::{StatusIs, WaitMode, WaitOutcome};
+use std::time::Duration;
+
+use futures_util::poll;
+use muxtap_api::{ErrorCode, StatusIs, WaitMode, WaitOutcome};
 use serde_json::Value;
 
 use super::*;
@@ -9,6 +12,8 @@ use crate::{
 };
 
 const RING: usize = 64 * 1024;
+/// The limit of what does not take long.
+const LONG: Duration = Duration::from_secs(300);
 const SOCKET: &str = "/nowhere/default";
 
 fn options() -> Options {
@@ -188,7 +193,7 @@ async fn a_wait_that_has_ended_answers_the_same_and_marks_its_match_once() {
     let next = world.continued();
     let third = next.continued();
     for world in [next, third] {
-        assert_eq!(world.panes[1].lock().last_match_end("DONE"), None, "nobody has heard of it yet");
+        assert_eq!(world.panes[1].lock().last_match_end("DONE"), None, "no response has contained it yet");
         let answer = world.engine.wait_result(&id, None).await.unwrap();
         assert_eq!((answer.outcome, answer.pane), (WaitOutcome::Matched, Some(PaneId(2))));
         assert_eq!(world.panes[1].lock().last_match_end("DONE"), Some(4));
@@ -216,12 +221,12 @@ async fn time_ends_no_wait_while_it_is_handed_over() {
     let wait =
         world.wait(WaitRequest { patterns: vec!["never".into()], timeout_ms: Some(0), ..WaitRequest::default() }).await;
     let core = wait.core().clone();
-    let held = Waits::hold(&world.engine);
+    let held = Waits::hold(&world.engine, LONG).await.unwrap();
     let server = Server::of(world.engine.clone(), world.host.clone());
     let charge = world.engine.charge_open(0).unwrap();
     let running = tokio::spawn(async move { run(&server, wait, (None, charge)).await });
     // Its timeout has passed.
-    tokio::time::sleep_until((Instant::now() + std::time::Duration::from_millis(20)).into()).await;
+    tokio::time::sleep_until((Instant::now() + Duration::from_millis(20)).into()).await;
     assert!(!core.is_over());
     // The handover fails: it goes on here.
     drop(held);
@@ -237,7 +242,7 @@ async fn waits_that_left_are_not_this_engines_any_more() {
     let (engine, id) = (world.engine.clone(), core.id.clone());
     let asking = tokio::spawn(async move { engine.wait_result(&id, Some(300_000)).await });
     tokio::task::yield_now().await;
-    Waits::hold(&world.engine).leave();
+    Waits::hold(&world.engine, LONG).await.unwrap().leave();
     // Its caller asks the next daemon.
     assert_eq!(asking.await.unwrap().unwrap().outcome, WaitOutcome::Pending);
     assert!(world.engine.wait_result(&core.id, None).await.is_err() && world.engine.waits().is_empty());
@@ -265,8 +270,59 @@ async fn a_wait_belongs_to_its_caller_afterwards_and_to_no_other_session() {
     assert!(!next.core(&id).is_over());
     next.engine.with_caller(caller).abandon_wait(&id);
     assert!(next.core(&id).is_over());
-    let stored = StoredCaller::of(&Caller { face: "mcp", who: String::new(), principal: agent });
-    assert!(stored.clone().restored().is_some());
+    let mut stored = StoredCaller::of(&Caller { face: "mcp", who: String::new(), principal: agent });
     // In another process, whose numbers begin anew, none is given twice.
-    assert_ne!(stored.restored().unwrap().principal, crate::Principal::agent(Some(Path::new("/s"))));
+    let earlier = u64::MAX / 2;
+    stored.set_session(earlier);
+    assert!(stored.restored().is_some());
+    let crate::Principal::Agent { session, .. } = crate::Principal::agent(None) else { panic!("an agent") };
+    assert!(session > earlier, "{session}");
+}
+
+/// A wait is in the state that is handed over, with its watchers, or begins afterwards.
+#[tokio::test]
+async fn no_wait_begins_while_waits_are_handed_over() {
+    let world = World::new();
+    let waits = &world.engine.shared.waits;
+    // One that is beginning is awaited.
+    let begins = waits.begins().await.unwrap();
+    let late = Waits::hold(&world.engine, Duration::ZERO).await.err().unwrap();
+    assert_eq!(late.code, ErrorCode::Conflict);
+    let mut hold = std::pin::pin!(Waits::hold(&world.engine, LONG));
+    assert!(poll!(&mut hold).is_pending());
+    drop(begins);
+    let held = hold.await.unwrap();
+    // A later one begins if the handover fails.
+    let mut next = std::pin::pin!(waits.begins());
+    assert!(poll!(&mut next).is_pending());
+    drop(held);
+    drop(next.await.unwrap());
+    assert!(waits.unless_left(async { Ok(()) }).await.is_ok());
+    // If it succeeds, its caller sends it again.
+    let held = Waits::hold(&world.engine, LONG).await.unwrap();
+    let mut next = std::pin::pin!(waits.begins());
+    let mut slow = std::pin::pin!(waits.unless_left(std::future::pending::<Result<()>>()));
+    assert!(poll!(&mut next).is_pending() && poll!(&mut slow).is_pending());
+    held.leave();
+    for error in [next.await.err().unwrap(), slow.await.unwrap_err()] {
+        assert_eq!(error.code, ErrorCode::TmuxUnavailable);
+        assert!(error.message.contains("send the request again"), "{error}");
+    }
+}
+
+/// A caller that stays for the end of its wait is released with it: its response comes from the next
+/// daemon.
+#[tokio::test]
+async fn a_caller_that_awaits_a_wait_learns_that_it_left() {
+    let world = World::new();
+    let wait = world.wait(WaitRequest { patterns: vec!["DONE".into()], ..WaitRequest::default() }).await;
+    let id = wait.core().id.clone();
+    let server = Server::of(world.engine.clone(), world.host.clone());
+    let asking = tokio::spawn(async move { server.await_again(&WaitRequest::default(), Some(id), None).await });
+    tokio::task::yield_now().await;
+    Waits::hold(&world.engine, LONG).await.unwrap().leave();
+    let answer = asking.await.unwrap().unwrap();
+    assert_eq!((answer.outcome, &answer.id), (WaitOutcome::Pending, &wait.core().id));
+    let error = world.engine.wait_result(&answer.id, None).await.unwrap_err();
+    assert!(error.message.contains("another muxtap daemon"), "{error}");
 }
