@@ -12,6 +12,7 @@ use axum::{
     },
 };
 use futures_util::stream;
+use muxtap_engine::Lineage;
 use muxtap_net::Peer;
 use utoipa::OpenApi;
 
@@ -36,6 +37,11 @@ pub(super) struct AgentSessionRoutes;
 
 fn sessions(app: &App) -> &AgentSessions {
     &app.rooms().sessions
+}
+
+/// Returns the calling process, if it is on this machine and known.
+async fn process(app: &App, peer: Option<&Peer>) -> Option<Lineage> {
+    super::approvals::answerer(app, peer?).await
 }
 
 /// Lists agent sessions: the running ones, and the last ones that have ended.
@@ -66,6 +72,8 @@ pub async fn earlier(
 }
 
 /// Starts a coding agent and opens a session of it.
+///
+/// `mode` is accepted only from callers who may set it later. Otherwise UNAUTHORIZED.
 #[utoipa::path(
     post, path = "/v1/agent-sessions", operation_id = "create_agent_session", tag = "agent sessions",
     params(ServerQuery),
@@ -73,12 +81,14 @@ pub async fn earlier(
     responses((status = 200, description = "The answer", body = AgentSessionInfo), Failures)
 )]
 pub async fn create(
+    peer: Option<Extension<Peer>>,
     app: App,
     Params(at): Params<ServerQuery>,
     Body(request): Body<AgentSessionRequest>,
 ) -> Result<Json<AgentSessionInfo>> {
     let server = server(&app, &at)?;
-    Ok(Json(sessions(&app).create(&server, request).await?))
+    let caller = process(&app, peer.as_deref()).await;
+    Ok(Json(sessions(&app).create(&server, request, caller.as_ref()).await?))
 }
 
 /// Returns one agent session.
@@ -107,10 +117,7 @@ pub async fn set(
     PathWord(id): PathWord,
     Body(request): Body<AgentSessionPatch>,
 ) -> Result<Json<AgentSessionInfo>> {
-    let caller = match &peer {
-        Some(Extension(peer)) => super::approvals::answerer(&app, peer).await,
-        None => None,
-    };
+    let caller = process(&app, peer.as_deref()).await;
     Ok(Json(sessions(&app).set(&app.engine, &id, &request, caller.as_ref()).await?))
 }
 
@@ -255,10 +262,7 @@ pub async fn answer(
     QuestionPath(id, question): QuestionPath,
     Body(request): Body<AgentAnswerRequest>,
 ) -> Result<Json<DoneAnswer>> {
-    let answerer = match &peer {
-        Some(Extension(peer)) => super::approvals::answerer(&app, peer).await,
-        None => None,
-    };
+    let answerer = process(&app, peer.as_deref()).await;
     sessions(&app).answer(&app.engine, &id, &question, &request, answerer.as_ref())?;
     Ok(Json(DoneAnswer { ok: true }))
 }

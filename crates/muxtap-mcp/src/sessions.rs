@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock, time::Duration
 
 use muxtap_base::plain;
 use muxtap_core::stream::render::text_end;
+use muxtap_engine::{Caller, Engine, Principal};
 use muxtap_sessions::AgentSessions;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
@@ -167,7 +168,15 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
             let provider = needs("provider", &args.provider)?;
             let cwd = args.cwd.clone().or_else(|| call.client.cwd.clone());
             let cwd = needs("cwd", &cwd)?;
-            call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd}")).await?;
+            let process = call.process().await;
+            if let Some(mode) = &args.mode {
+                sessions.check_mode(&as_shown(call), &provider, process.as_ref())?;
+                let session = args.resume.as_ref().map(|id| format!(", its session {id}")).unwrap_or_default();
+                let what = format!("Start the agent {provider} in {cwd}{session} in mode {mode:?}");
+                ask_person(call, Tier::Create, &what).await?;
+            } else {
+                call.confirm(Tier::Create, &format!("Start the agent {provider} in {cwd}")).await?;
+            }
             if args.text.is_some() {
                 call.confirm(Tier::Input, &format!("Send the agent {provider} in {cwd} a prompt")).await?;
             }
@@ -180,7 +189,7 @@ pub async fn call(call: &CallContext, args: AgentSessionArguments) -> Result<Too
                 auth: None,
                 env: args.env,
             };
-            let info = sessions.create(&call.server(args.server.as_deref())?, request).await?;
+            let info = sessions.create(&call.server(args.server.as_deref())?, request, process.as_ref()).await?;
             let name = info.session.to_string();
             match args.text {
                 Some(text) => send(call, &name, (text, args.max_chars), hold, &mut output).await?,
@@ -442,32 +451,39 @@ async fn set(call: &CallContext, name: &str, mode: Option<String>, options: &[St
             option.split_once('=').ok_or_else(|| Error::invalid(format!("options: {option:?}; expected ID=VALUE")))?;
         patch.options.insert(id.to_owned(), value.to_owned());
     }
-    // Any holder of the token can be the client.
-    if call.over_tcp {
-        sessions.refuse_set(&call.engine, name)?;
-    }
+    let process = call.process().await;
+    sessions.check_set(&as_shown(call), name, &patch, process.as_ref())?;
     let mut what: Vec<_> = patch.mode.iter().map(|mode| format!("mode {mode:?}")).collect();
     what.extend(patch.options.iter().map(|(id, value)| format!("{id:?} to {value:?}")));
-    let what = format!("Set in {name}: {}", what.join(", "));
-    // As for an answer: a mode can end all questions, so the client's person decides, if there is one.
+    ask_person(call, Tier::Input, &format!("Set in {name}: {}", what.join(", "))).await?;
+    sessions.set(&call.engine, name, &patch, process.as_ref()).await.map(drop)
+}
+
+/// Returns the engine for the caller that a client has shown itself to be: over TCP, any holder of the
+/// token can be the client.
+fn as_shown(call: &CallContext) -> Engine {
+    if !call.over_tcp {
+        return call.engine.clone();
+    }
+    call.engine.with_caller(Caller { principal: Principal::Token, ..call.engine.caller().clone() })
+}
+
+/// Asks the client's person, if there is one; else the setting `confirm` applies. As for an answer: a
+/// mode can end all questions.
+async fn ask_person(call: &CallContext, tier: Tier, what: &str) -> Result<()> {
     let asked = match &call.elicitation {
-        Some(elicitation) => elicitation.ask_user(&what, std::future::pending()).await,
+        Some(elicitation) => elicitation.ask_user(what, std::future::pending()).await,
         None => ElicitationOutcome::Unavailable("no person can be asked".into()),
     };
     match asked {
-        ElicitationOutcome::Accepted => {}
-        ElicitationOutcome::Declined => return Err(Error::new(ErrorCode::ReadOnly, "the person declined this")),
-        ElicitationOutcome::Deferred => return Err(Error::new(ErrorCode::ReadOnly, "a person must be asked first")),
+        ElicitationOutcome::Accepted => Ok(()),
+        ElicitationOutcome::Declined => Err(Error::new(ErrorCode::ReadOnly, "the person declined this")),
+        ElicitationOutcome::Deferred => Err(Error::new(ErrorCode::ReadOnly, "a person must be asked first")),
         ElicitationOutcome::Unavailable(why) if call.elicitation.as_ref().is_some_and(|asking| asking.can_ask()) => {
-            return Err(Error::new(
-                ErrorCode::ReadOnly,
-                format!("a person must be asked first, and could not be: {why}"),
-            ));
+            Err(Error::new(ErrorCode::ReadOnly, format!("a person must be asked first, and could not be: {why}")))
         }
-        ElicitationOutcome::Unavailable(_) => call.confirm(Tier::Input, &what).await?,
+        ElicitationOutcome::Unavailable(_) => call.confirm(tier, what).await,
     }
-    let process = call.process().await;
-    sessions.set(&call.engine, name, &patch, process.as_ref()).await.map(drop)
 }
 
 /// What a model answers: a yes or a no, an option, and a form's values.

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use muxtap_api::{AgentChoice, Error, FormField, PermissionOption, Result};
-use muxtap_approvals::consent::{Rows, title};
+use muxtap_approvals::consent::{Rows, TITLE_CHARS, title, visible};
 use serde_json::{Map, Number, Value, json};
 
 /// The maximum number of a form's fields.
@@ -160,6 +160,13 @@ fn fields(schema: &Value) -> std::result::Result<Vec<FormField>, String> {
 
 fn read(name: &str, field: &Value, required: bool) -> std::result::Result<FormField, String> {
     let text = |name: &str| field.get(name).and_then(Value::as_str).map(str::to_owned);
+    // A person sees both on one line, which would lack the middle.
+    let label = text("title").unwrap_or_default();
+    if let Some(long) =
+        [name, &label].into_iter().map(|text| visible(text).chars().count()).find(|long| *long > TITLE_CHARS)
+    {
+        return Err(format!("a field's name or title has {long} characters; at most {TITLE_CHARS}"));
+    }
     let kind = text("type").unwrap_or_default();
     let number = |name: &str| field.get(name).and_then(Value::as_number).cloned();
     let (min, max, listed) = match kind.as_str() {
@@ -169,7 +176,10 @@ fn read(name: &str, field: &Value, required: bool) -> std::result::Result<FormFi
         "array" => ("minItems", "maxItems", field.get("items").unwrap_or(&Value::Null)),
         kind => return Err(format!("the field {:?} has an unsupported type {:?}", title(name), title(kind))),
     };
-    let choices = choices(listed).ok_or_else(|| format!("the field {:?} has too many or odd choices", title(name)))?;
+    let choices = choices(listed).ok_or_else(|| {
+        let most = format!("at most {MOST_CHOICES} choices, each a string or {{const, title}}");
+        format!("the field {:?} has unsupported choices; expected {most}", title(name))
+    })?;
     if kind == "array" && choices.is_empty() {
         return Err(format!("the field {:?} has no choices", title(name)));
     }
@@ -338,12 +348,16 @@ mod tests {
             json!({"type": "color"}),
             json!({"type": "array"}),
             json!({"type": "string", "description": "x".repeat(20_000)}),
+            json!({"type": "string", "title": "x".repeat(TITLE_CHARS + 1)}),
+            json!({"type": "string", "title": "\u{202e}".repeat(TITLE_CHARS / 2)}),
             json!({"type": "string", "enum": vec!["x"; 1000]}),
             json!({"type": "string", "enum": [1]}),
             json!({"type": "integer", "default": "x"}),
         ] {
             assert!(field(wrong.clone()).is_err(), "{wrong}");
         }
+        assert!(field(json!({"type": "string", "title": "x".repeat(TITLE_CHARS)})).is_ok());
+        assert!(form(&json!({"properties": {"x".repeat(TITLE_CHARS + 1): {"type": "string"}}})).is_err());
         let many: Map<String, Value> = (0..50).map(|at| (format!("f{at}"), json!({"type": "string"}))).collect();
         assert!(form(&json!({"properties": many})).is_err());
         for wrong in [json!({}), json!({"message": "x"}), json!({"message": "x", "mode": "hologram"})] {

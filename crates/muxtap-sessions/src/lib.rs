@@ -187,18 +187,26 @@ impl AgentSessions {
     /// Starts an agent and opens a session, within a minute. The agent's terminals are panes of
     /// this server.
     ///
-    /// The session lasts until it is killed, the agent exits, or the daemon ends.
+    /// The session lasts until it is killed, the agent exits, or the daemon ends. `caller`: the calling
+    /// process, where known.
     ///
     /// Errors: `INVALID_ARGUMENT`; `CONFLICT` for an agent that cannot be started or opens no
-    /// session, and for a session that is open already; `RESOURCE_LIMIT`; `READ_ONLY`.
-    pub async fn create(&self, server: &Server, request: AgentSessionRequest) -> Result<AgentSessionInfo> {
+    /// session, and for a session that is open already; `RESOURCE_LIMIT`; `READ_ONLY`; `UNAUTHORIZED`
+    /// for a mode, as in [`Self::set`].
+    pub async fn create(
+        &self,
+        server: &Server,
+        request: AgentSessionRequest,
+        caller: Option<&Lineage>,
+    ) -> Result<AgentSessionInfo> {
         let engine = server.engine().clone();
         engine.authorize(Tier::Create)?;
         if request.prompt.is_some() {
             engine.authorize(Tier::Input)?;
         }
-        if !server.socket().is_absolute() {
-            return Err(Error::invalid("socket: an agent and its terminals run on this host"));
+        check_here(server)?;
+        if request.mode.is_some() {
+            self.check_mode(&engine, &request.provider, caller)?;
         }
         let sessions = self.clone();
         let (at, caller) = (server.clone(), engine.clone());
@@ -212,12 +220,24 @@ impl AgentSessions {
         opened
     }
 
+    /// Checks whether a caller may start an agent in a mode, and records a refusal. `caller`: the calling
+    /// process, where known.
+    ///
+    /// Errors: `UNAUTHORIZED` for an agent, and for a caller with only a token; `READ_ONLY`.
+    pub fn check_mode(&self, engine: &Engine, provider: &str, caller: Option<&Lineage>) -> Result<()> {
+        engine.authorize(Tier::Create)?;
+        session::check_person(engine, caller, false).inspect_err(|error| {
+            engine.record_about("agent-create", &format!("session:{provider}:"), error.code.as_str());
+        })
+    }
+
     /// Starts an agent that lists its own sessions, within a minute, and ends it again.
     ///
     /// Errors: as for [`Self::create`]; `CONFLICT` for an agent that lists none.
     pub async fn earlier(&self, server: &Server, request: AgentEarlierRequest) -> Result<AgentEarlierList> {
         let engine = server.engine().clone();
         engine.authorize(Tier::Create)?;
+        check_here(server)?;
         let AgentEarlierRequest { provider, cwd, all, auth, env } = request;
         let request = AgentSessionRequest { provider, cwd, auth, env, ..AgentSessionRequest::default() };
         let sessions = self.clone();
@@ -432,10 +452,14 @@ impl AgentSessions {
     pub async fn kill(&self, engine: &Engine, name: &str) -> Result<AgentSessionInfo> {
         engine.authorize(Tier::Kill)?;
         let session = self.find(name)?;
+        let (thread, closing) = (self.thread(engine)?, session.clone());
         session.ending("");
-        session.close().await;
-        session.kill.cancel();
         engine.record_about("agent-kill", &session.name().to_string(), "ok");
+        // The agent is ended even if the caller disconnects meanwhile.
+        thread.spawn(async move {
+            closing.close().await;
+            closing.kill.cancel();
+        });
         session.gone.cancelled().await;
         Ok(session.info())
     }
@@ -452,20 +476,44 @@ impl AgentSessions {
         patch: &AgentSessionPatch,
         caller: Option<&Lineage>,
     ) -> Result<AgentSessionInfo> {
+        let session = self.checked_set(engine, name, patch, caller)?;
+        let set = session.set(patch).await;
+        let result = set.as_ref().map_or_else(|error| error.code.as_str(), |()| "ok");
+        engine.record_about("agent-set", &session.name().to_string(), result);
+        set?;
+        Ok(session.info())
+    }
+
+    /// Checks whether a caller may set a session's mode and options, as [`Self::set`] does, and records a
+    /// refusal: a request that is rejected anyway needs no question to a person.
+    ///
+    /// Errors: `NOT_FOUND`; `INVALID_ARGUMENT`; `READ_ONLY`; `UNAUTHORIZED`.
+    pub fn check_set(
+        &self,
+        engine: &Engine,
+        name: &str,
+        patch: &AgentSessionPatch,
+        caller: Option<&Lineage>,
+    ) -> Result<()> {
+        self.checked_set(engine, name, patch, caller).map(drop)
+    }
+
+    fn checked_set(
+        &self,
+        engine: &Engine,
+        name: &str,
+        patch: &AgentSessionPatch,
+        caller: Option<&Lineage>,
+    ) -> Result<Arc<Session>> {
         engine.authorize(Tier::Input)?;
         let session = self.find(name)?;
         if patch.mode.is_none() && patch.options.is_empty() {
             return Err(Error::invalid("expected mode or options"));
         }
-        let allowed = session.check_person(engine, caller);
-        let set = match allowed {
-            Ok(()) => session.set(patch).await,
-            Err(error) => Err(error),
-        };
-        let result = set.as_ref().map_or_else(|error| error.code.as_str(), |()| "ok");
-        engine.record_about("agent-set", &session.name().to_string(), result);
-        set?;
-        Ok(session.info())
+        session.check_person(engine, caller).inspect_err(|error| {
+            engine.record_about("agent-set", &session.name().to_string(), error.code.as_str());
+        })?;
+        Ok(session)
     }
 
     /// Lists the open permission questions. Errors: `NOT_FOUND`, `READ_ONLY`.
@@ -489,18 +537,6 @@ impl AgentSessions {
     ) -> Result<()> {
         engine.authorize(Tier::Input)?;
         self.find(name)?.answer_for(engine, question, answer, answerer)
-    }
-
-    /// Rejects a change of the mode or an option by a caller with only a token, and records it.
-    ///
-    /// Errors: `UNAUTHORIZED`, always; `NOT_FOUND`; `READ_ONLY`.
-    pub fn refuse_set(&self, engine: &Engine, name: &str) -> Result<()> {
-        engine.authorize(Tier::Input)?;
-        let caller = Caller { principal: Principal::Token, ..engine.caller().clone() };
-        let session = self.find(name)?;
-        let refused = session.check_person(&engine.with_caller(caller), None);
-        engine.record_about("agent-set", &session.name().to_string(), ErrorCode::Unauthorized.as_str());
-        refused
     }
 
     /// Rejects the answer of a caller with only a token, and records it.
@@ -709,6 +745,14 @@ fn earlier(provider: &str, given: &str) -> Result<String> {
         None => given.to_owned(),
     };
     if SessionName::is_part(&id) { Ok(id) } else { Err(Error::invalid(format!("resume: invalid session id {id:?}"))) }
+}
+
+/// Error: `INVALID_ARGUMENT` for the server of another host.
+fn check_here(server: &Server) -> Result<()> {
+    if server.socket().is_absolute() {
+        return Ok(());
+    }
+    Err(Error::invalid("socket: an agent and its terminals run on this host"))
 }
 
 fn check_text(field: &str, text: &str) -> Result<()> {

@@ -105,7 +105,10 @@ impl Questions {
                 None if !allow => (None, false),
                 None => return Err(Error::invalid("allow: this question has no such option; use one of its options")),
             },
-            _ => return Err(Error::invalid("expected either option or allow")),
+            _ => {
+                let ids: Vec<_> = question.options.iter().map(|option| option.id.as_str()).collect();
+                return Err(Error::invalid(format!("expected either `allow` or `option`: one of {}", ids.join(", "))));
+            }
         };
         let mut content = None;
         if !answer.content.is_empty() && (question.form.is_empty() || !allowed) {

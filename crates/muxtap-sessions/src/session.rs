@@ -502,36 +502,21 @@ impl Session {
     /// Returns why a caller does not stand for a person: a process that an agent started, or a caller
     /// with only a token, which an agent can read. `caller`: the calling process, where known.
     fn not_a_person(&self, engine: &Engine, caller: Option<&Lineage>) -> Option<NotAPerson> {
+        not_a_person(engine, caller, self.is_own(caller))
+    }
+
+    /// Returns whether this session's agent, or one of its terminals, started a process.
+    fn is_own(&self, process: Option<&Lineage>) -> bool {
         let agent = self.lock().pid;
-        let is_own = caller
-            .is_some_and(|caller| agent.into_iter().chain(self.about.terminals.pids()).any(|pid| caller.has_pid(pid)));
-        if is_own {
-            Some(NotAPerson::Agent("it"))
-        } else if caller.is_some_and(Lineage::is_agents) {
-            Some(NotAPerson::Agent("an agent of this muxtap"))
-        } else if matches!(engine.caller().principal, Principal::Token | Principal::Device(_)) {
-            Some(NotAPerson::Token)
-        } else {
-            None
-        }
+        process
+            .is_some_and(|process| agent.into_iter().chain(self.about.terminals.pids()).any(|pid| process.has_pid(pid)))
     }
 
     /// Checks whether a caller may change the mode or an option, which can end the agent's questions.
     ///
     /// Error: `UNAUTHORIZED`, as for an answer.
     pub(super) fn check_person(&self, engine: &Engine, caller: Option<&Lineage>) -> Result<()> {
-        let what = "the mode and the options decide what an agent asks a person";
-        let why = match self.not_a_person(engine, caller) {
-            None => return Ok(()),
-            Some(NotAPerson::Agent(whose)) => {
-                let whose = if whose == "it" { "this agent" } else { whose };
-                format!("{what}, and this request comes from a process that {whose} started")
-            }
-            Some(NotAPerson::Token) => {
-                format!("{what}, and a token is not enough to change them: use the Unix socket, or the user's page")
-            }
-        };
-        Err(Error::new(ErrorCode::Unauthorized, why))
+        check_person(engine, caller, self.is_own(caller))
     }
 
     /// Returns the agent's own sessions, once they are listed.
@@ -754,7 +739,7 @@ impl Session {
             (Asked::List, Ok(result)) => Ok(self.take_list(&mut state, &result)),
             (Asked::Mode, Ok(result)) => {
                 state.controls.take(&result);
-                if let Some(mode) = &self.about.mode {
+                if let Some(mode) = self.about.mode.as_ref().filter(|_| !state.controls.has_mode_of(&result)) {
                     state.controls.set_mode(mode);
                 }
                 Ok(None)
@@ -916,6 +901,38 @@ impl State {
         self.events += 1;
         self.ring.push(self.updated_ms, event);
     }
+}
+
+/// Returns why a caller does not stand for a person. `is_own`: the session's agent started the calling
+/// process.
+fn not_a_person(engine: &Engine, caller: Option<&Lineage>, is_own: bool) -> Option<NotAPerson> {
+    if is_own {
+        Some(NotAPerson::Agent("it"))
+    } else if caller.is_some_and(Lineage::is_agents) {
+        Some(NotAPerson::Agent("an agent of this muxtap"))
+    } else if matches!(engine.caller().principal, Principal::Token | Principal::Device(_)) {
+        Some(NotAPerson::Token)
+    } else {
+        None
+    }
+}
+
+/// Checks whether a caller may choose the mode or an option, which can end an agent's questions.
+///
+/// Error: `UNAUTHORIZED`, as for an answer.
+pub(super) fn check_person(engine: &Engine, caller: Option<&Lineage>, is_own: bool) -> Result<()> {
+    let what = "the mode and the options decide what an agent asks a person";
+    let why = match not_a_person(engine, caller, is_own) {
+        None => return Ok(()),
+        Some(NotAPerson::Agent(whose)) => {
+            let whose = if whose == "it" { "this agent" } else { whose };
+            format!("{what}, and this request comes from a process that {whose} started")
+        }
+        Some(NotAPerson::Token) => {
+            format!("{what}, and a token is not enough to change them: use the Unix socket, or the user's page")
+        }
+    };
+    Err(Error::new(ErrorCode::Unauthorized, why))
 }
 
 /// Begins a question; its id and its deadline follow when it is opened.

@@ -69,7 +69,7 @@ impl Abilities {
             Some(_) => Err(Error::invalid(format!(
                 "auth: the login {id:?} needs the agent's own program in a terminal; log in there, then try without auth"
             ))),
-            None => Err(Error::invalid(format!("auth: unknown login {id:?}; the agent has {}", self.logins()))),
+            None => Err(Error::invalid(format!("auth: unknown login {id:?}; the agent offers {}", self.logins()))),
         }
     }
 
@@ -121,6 +121,12 @@ impl Controls {
         if let Some(options) = result.get("configOptions").filter(|options| options.is_array()) {
             self.set_options(options_of(options));
         }
+    }
+
+    /// Returns whether a response, which was taken, says the mode that the agent is in: it need not be the
+    /// requested one.
+    pub(super) fn has_mode_of(&self, result: &Value) -> bool {
+        result.get("configOptions").is_some_and(Value::is_array) && self.mode_option().is_some()
     }
 
     /// Replaces the options. Returns whether the mode has changed: an option can be the mode.
@@ -272,6 +278,11 @@ mod tests {
         let (method, params) = controls.mode_request("s", "code").unwrap();
         assert_eq!((method, params["configId"].as_str()), ("session/set_config_option", Some("m")));
         assert!(controls.set_mode("code") && controls.options[0].value == "code" && !controls.set_mode("code"));
+        // The agent need not take the mode that was requested: its response says which one it is in.
+        let response = json!({ "configOptions": options });
+        controls.take(&response);
+        assert!(controls.has_mode_of(&response) && controls.mode.as_deref() == Some("plan"));
+        assert!(!controls.has_mode_of(&json!({})) && !Controls::default().has_mode_of(&response));
         let (_, params) = controls.option_request("s", "fast", "true").unwrap();
         assert_eq!((params["type"].as_str(), params["value"].as_bool()), (Some("boolean"), Some(true)));
         for (id, value) in [("fast", "yes"), ("model", "b"), ("none", "x")] {

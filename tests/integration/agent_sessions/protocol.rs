@@ -3,10 +3,15 @@
 
 use std::fs;
 
+use rustix::process::Signal;
+
 use serde_json::{Value, json};
 
 use super::{Session, world};
-use crate::{common::World, mcp::Client};
+use crate::{
+    common::{World, eventually, is_alive, signal},
+    mcp::Client,
+};
 
 /// The environment of an agent that has all of it; `more` is added.
 fn new_env(world: &World, more: &Value) -> Value {
@@ -111,6 +116,23 @@ fn an_agents_own_sessions_are_listed_resumed_without_their_messages_and_closed()
     assert_eq!(session.outcomes()[&prompt], "agent_exited");
 }
 
+/// A caller that disconnects while the agent closes its session has ended the agent all the same.
+#[test]
+fn a_kill_whose_caller_disconnects_ends_the_agent() {
+    let mut world = world();
+    world.set("MUXTAP_AUDIT", "true");
+    let session = Session::with(&world, &new_env(&world, &json!({"ACP_START": "hang-at-close"})));
+    let caller = world.spawn(&["agent-session", "kill", "-t", &session.name]);
+    eventually("the agent is asked to close its session", || world.path("closed").exists());
+    signal(caller.pid(), Signal::KILL);
+    drop(caller);
+    eventually("the agent is gone", || !is_alive(session.pid));
+    assert_eq!(session.wait(&json!({"exit": true}))["outcome"], "matched");
+    world.ok(&["stop"]);
+    let audit = fs::read_to_string(world.path("m.sock.audit.jsonl")).unwrap();
+    assert_eq!(audit.lines().filter(|line| line.contains("\"agent-kill\"")).count(), 1, "{audit}");
+}
+
 #[test]
 fn parts_with_one_id_are_one_message_and_another_id_is_another() {
     let world = world();
@@ -192,6 +214,25 @@ fn plans_usage_titles_modes_and_options_are_events_and_in_the_session() {
     able.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}));
     assert_eq!(able.answer(call)["result"]["isError"], true);
     assert_eq!(session.get("")["mode"], "bold");
+    // A request that is rejected anyway is no question: the first message is the response.
+    for arguments in [
+        json!({"action": "set", "session": "session:scripted:none", "mode": "careful"}),
+        json!({"action": "set", "session": session.name}),
+    ] {
+        let call = able.begin("tools/call", &json!({"name": "agent_session", "arguments": arguments}));
+        let answer = able.message();
+        assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!(call), &json!(true)), "{answer}");
+    }
+    // So does a session that begins in a mode.
+    let arguments = json!({"action": "create", "provider": "sdk", "cwd": world.path("work"), "resume": "old-1",
+        "mode": "bold", "env": {"ACP_NEW": "1"}});
+    let call = able.begin("tools/call", &json!({"name": "agent_session", "arguments": arguments}));
+    let asked = able.message();
+    let question = asked["params"]["message"].as_str().unwrap_or_else(|| panic!("no question: {asked}"));
+    assert!(question.contains("mode \"bold\"") && question.contains("old-1"), "{asked}");
+    able.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}));
+    assert_eq!(able.answer(call)["result"]["isError"], true);
+    assert_eq!(world.json(&["agent-session", "list"])["sessions"].as_array().unwrap().len(), 1);
     let listed = client.call(
         "agent_session",
         &json!({"action": "earlier", "provider": "sdk", "cwd": world.path("work"), "env": {"ACP_NEW": "1"}}),
@@ -210,6 +251,12 @@ fn an_agent_sets_no_mode_and_fills_in_no_form() {
     let said = session.said();
     assert!(said.contains("this agent started") || said.contains("an agent of this muxtap started"), "{said}");
     assert_eq!(session.get("")["mode"], "careful");
+    // Nor does it continue another session in another mode.
+    let resume = format!("--provider scripted --cwd {} --resume old-1", world.path("work").display());
+    session.outcome(&format!("run {muxtap} agent-session create {resume} --mode bold 2>&1; true"));
+    let said = session.said();
+    assert!(said.contains("an agent of this muxtap started"), "{said}");
+    assert_eq!(world.json(&["agent-session", "list"])["sessions"].as_array().unwrap().len(), 1);
 }
 
 const FORM: &str = r#"{"mode": "form", "message": "Which port?", "requestedSchema": {"type": "object",

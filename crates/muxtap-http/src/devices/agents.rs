@@ -136,7 +136,7 @@ impl Request {
             Asked::Create => {
                 fields.entry("provider").or_insert_with(|| "sdk".into());
                 let request: AgentSessionRequest = parsed(fields)?;
-                json!(sessions.create(&server(&self.app, &ServerQuery::default())?, request).await?)
+                json!(sessions.create(&server(&self.app, &ServerQuery::default())?, request, None).await?)
             }
             Asked::Send => {
                 let session = name(&fields)?;

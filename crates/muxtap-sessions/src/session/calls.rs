@@ -35,7 +35,7 @@ impl Session {
             let result = self.call(method, &params, SET_LIMIT).await?;
             self.note_options(&result);
             let mut state = self.lock();
-            if state.controls.set_mode(mode) {
+            if !state.controls.has_mode_of(&result) && state.controls.set_mode(mode) {
                 state.event(AgentEvent::Mode { mode: mode.clone() });
             }
             self.announce(state);
@@ -73,8 +73,8 @@ impl Session {
         let (sender, reply) = oneshot::channel();
         let request = {
             let mut state = self.lock();
-            state.waiting.retain(|_, sender| !sender.is_closed());
-            if state.waiting.len() >= OPEN_CALLS {
+            let open = state.asked.values().filter(|asked| **asked == Asked::Call).count();
+            if open >= OPEN_CALLS {
                 let message = format!("too many requests that the agent has not answered: at most {OPEN_CALLS}");
                 return Err(Error::new(ErrorCode::ResourceLimit, message));
             }
