@@ -87,6 +87,10 @@ class Stream(threading.Thread):
                 self.last, self.lines = int(number), self.lines + 1
 
 
+# The page's inputs without an outcome, and after how many refusals in a row no upgrade is tried again.
+IN_FLIGHT, REFUSALS = 4, 20
+
+
 class Page(threading.Thread):
     """A page: shows a pane, and types numbered lines into another one; connects again when it is closed."""
 
@@ -163,8 +167,7 @@ class Page(threading.Thread):
             if self.shown in keys:
                 self.send({"type": "show", "view": 1, "key": keys[self.shown]})
                 self.keys = keys
-                if not self.sent:
-                    self.type()
+                self.fill()
             self.send({"type": "drawn", "views": [], "list": True})
         elif message["type"] == "screen":
             self.screens += 1
@@ -172,10 +175,14 @@ class Page(threading.Thread):
         elif message["type"] in ("ack", "nack"):
             self.refused += message["type"] == "nack"
             self.sent = [one for one in self.sent if one[0] != message["seq"]]
-            if not self.sent and not self.done.is_set():
-                self.type()
+            self.fill()
 
     number = 0
+
+    def fill(self):
+        # As the page, it does not wait for outcomes.
+        while len(self.sent) < IN_FLIGHT and not self.done.is_set():
+            self.type()
 
     def type(self):
         self.seq, self.number = self.seq + 1, self.number + 1
@@ -239,8 +246,13 @@ def main():
     refused = 0
     for number in range(UPGRADES):
         # A daemon that is too busy to finish what is open refuses, and goes on.
-        while subprocess.run([PROGRAM, "upgrade"], env=env, capture_output=True).returncode:
+        for _ in range(REFUSALS):
+            upgrade = subprocess.run([PROGRAM, "upgrade"], env=env, capture_output=True, text=True)
+            if not upgrade.returncode:
+                break
             refused += 1
+        else:
+            raise SystemExit(f"\nupgrade {number + 1} was refused {REFUSALS} times in a row: {upgrade.stderr.strip()}")
         if number == UPGRADES // 2:
             tmux("send-keys", "-t", quiet, "FIRST", "Enter")
         print(f"\r{number + 1} upgrades", end="", file=sys.stderr, flush=True)
@@ -258,6 +270,12 @@ def main():
             path = f"/v1/waits/{answer['id']}?timeout_ms=60000"
             answer = json.loads(response(request("GET", path)).partition(b"\r\n\r\n")[2])
         ends.append(answer["outcome"] if answer.get("outcome") != ("failed" if body.get("fail") else "matched") else "as expected")
+    # The last inputs may still be on their way.
+    for _ in range(600):
+        with open(folder + "/typed") as file:
+            if len(file.readlines()) >= page.number:
+                break
+        time.sleep(0.05)
     with open(folder + "/typed") as file:
         numbers = [int(line.split()[1]) for line in file]
     expected = list(range(1, page.number + 1))
@@ -273,6 +291,8 @@ def main():
         "lost": len(set(expected) - set(numbers)),
         "longest response ms": round(longest * 1000),
         "longest without the page ms": round(page.longest * 1000)}, indent=1))
+    if page.refused:
+        raise SystemExit(f"{page.refused} inputs of the page were refused")
 
 
 try:

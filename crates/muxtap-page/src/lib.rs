@@ -58,7 +58,7 @@ pub struct StoredPages {
     url: Option<String>,
 }
 
-/// Pages that are being handed over: what they type is passed over, and they send it again to their
+/// Pages that are being handed over: what they type is ignored, and they send it again to their
 /// next connection. Dropped, they go on here.
 pub struct HeldPages(#[expect(dead_code, reason = "held until it is dropped")] lines::HeldLines);
 

@@ -35,12 +35,14 @@ pub(crate) struct KeptWaits {
     folder: Option<Arc<Path>>,
     /// The ids of the waits that have a file, each with its caller; `None`: of an earlier daemon.
     ids: Arc<Mutex<BTreeMap<String, Option<Caller>>>>,
+    /// Held while the files are listed: a listing reads all of them.
+    listing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl KeptWaits {
     /// Continues a folder, which need not exist.
     pub(crate) fn in_folder(folder: Option<&Path>) -> Self {
-        let kept = Self { folder: folder.map(Into::into), ids: Arc::default() };
+        let kept = Self { folder: folder.map(Into::into), ..Self::default() };
         let known = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
         let ids = known.filter_map(|file| Some((id_in(&file.ok()?.path())?.to_owned(), None)));
         kept.ids().extend(ids);
@@ -97,10 +99,13 @@ impl KeptWaits {
     }
 
     /// Lists the ended waits that have a file, the latest first. `here`: the ids of this daemon's waits,
-    /// whose outcome is known even where it is not in the file yet.
+    /// whose outcome is known even where it is not in the file yet. One listing reads at a time.
     pub(super) async fn list(&self, here: BTreeSet<String>) -> Vec<KeptWait> {
         let store = self.clone();
+        let turn = self.listing.clone().lock_owned().await;
         let listed = tokio::task::spawn_blocking(move || {
+            // Until the files are read, even if the caller leaves.
+            let _turn = turn;
             let aged = store.aged(&BTreeSet::new());
             let kept = aged.iter().rev().filter_map(|(at, path)| kept_wait(*at, path));
             kept.filter(|wait| wait.outcome.is_some() || !here.contains(&wait.id)).collect()
@@ -309,6 +314,20 @@ mod tests {
         assert_eq!(of(&Principal::User(7), "process 1"), of(&Principal::User(7), "process 2"));
         assert_ne!(of(&Principal::User(7), "process 1"), of(&Principal::User(0), "process 1"));
         assert_ne!(of(&Principal::Token, "10.0.0.1"), of(&Principal::Token, "10.0.0.2"));
+    }
+
+    #[tokio::test]
+    async fn one_listing_reads_the_files_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = KeptWaits::in_folder(Some(dir.path()));
+        kept.note("w1").await;
+        let turn = kept.listing.lock().await;
+        let mut listed = std::pin::pin!(kept.list(BTreeSet::new()));
+        assert!(futures_util::poll!(&mut listed).is_pending());
+        // It has not begun: it sees what is noted now.
+        kept.note("w2").await;
+        drop(turn);
+        assert_eq!(listed.await.len(), 2);
     }
 
     #[tokio::test]

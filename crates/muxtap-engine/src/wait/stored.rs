@@ -279,7 +279,9 @@ impl StoredWaits {
         let open = self.open.into_iter().map(|wait| {
             let (id, panes) = (wait.id.clone(), of_server(&path_of(&wait.socket)));
             wait.prepare(budget, panes).map_err(|error| {
-                Error::new(muxtap_api::ErrorCode::Conflict, format!("cannot continue wait {id}: {}", error.message))
+                let why = error.message;
+                let message = format!("cannot continue wait {id}: {why}; cancel the wait, and upgrade again");
+                Error::new(muxtap_api::ErrorCode::Conflict, message)
             })
         });
         let ended = self.ended.into_iter().map(|result| {

@@ -326,3 +326,35 @@ async fn a_caller_that_awaits_a_wait_learns_that_it_left() {
     let error = world.engine.wait_result(&answer.id, None).await.unwrap_err();
     assert!(error.message.contains("another muxtap daemon"), "{error}");
 }
+
+/// T5: the stored form has the number of a variant, not its name, which the shape of a state does not
+/// show. A change of an order here is a new `STATE_VERSION`.
+#[test]
+fn the_order_of_stored_variants_stays() {
+    use crate::{Principal, wait::core::PromptRule};
+    use WaitOutcome::{Cancelled, Ended, Failed, Matched, Pending, Timeout};
+
+    fn check<T: Serialize>(variants: &[T]) {
+        for (number, variant) in (0_u8..).zip(variants) {
+            let bytes = postcard::to_allocvec(variant).unwrap();
+            assert_eq!(bytes[0], number, "{} {number}", std::any::type_name::<T>());
+        }
+    }
+    check(&[Pending, Matched, Failed, Ended, Timeout, Cancelled]);
+    check(&[PromptRule::Marks, PromptRule::Line]);
+    let principals = [
+        Principal::Engine,
+        Principal::User(1),
+        Principal::Token,
+        Principal::Page("p".into()),
+        Principal::Device("d".into()),
+        Principal::agent(None),
+        Principal::Guest,
+    ];
+    let principals = principals.map(|principal| {
+        let stored = StoredCaller::of(&Caller { face: "", who: String::new(), principal });
+        // After the two empty texts.
+        postcard::to_allocvec(&stored).unwrap()[2]
+    });
+    assert_eq!(principals, [0, 1, 2, 3, 4, 5, 6]);
+}
