@@ -147,7 +147,7 @@ fn claude_code_accepts_the_plugin() {
         let answer = validate(&path);
         assert_eq!(answer.status, 0, "{}", answer.text());
     }
-    // It does look: a wrong field is found.
+    // It rejects a wrong field.
     let folder = world.path("wrong");
     fs::create_dir_all(folder.join(".claude-plugin")).unwrap();
     fs::write(folder.join(".claude-plugin/plugin.json"), json!({"name": "x", "skills": 5}).to_string()).unwrap();

@@ -12,9 +12,9 @@ use std::{
     time::Duration,
 };
 
-use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_api::{Error, ErrorCode, Result, WaitOutcome};
 use muxtap_base::clock::{ago_ms, now_ms};
-use muxtap_engine::UNKNOWN_OUTCOME;
+use muxtap_engine::{UNKNOWN_OUTCOME, limits::KEEP};
 use rmcp::{
     ErrorData, RoleServer,
     model::{CallToolResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus},
@@ -33,7 +33,8 @@ pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
 const GET_HOLD: Duration = Duration::from_secs(10);
 /// The pause between two such requests that clients are advised to make.
 const POLL_MS: u64 = 100;
-/// How long a task may last and is kept then, in milliseconds: as waits are.
+/// How long a wait may last and its result is kept, in milliseconds. A run may last as long; when it has
+/// ended, its result is kept for [`KEEP`].
 const TTL_MS: u64 = 2 * 86_400_000;
 /// The runs that timed out whose results a client can get again.
 const TIMED_OUT: usize = 64;
@@ -52,6 +53,11 @@ impl TaskId {
     /// Returns whether the wait or run is on another host.
     fn is_elsewhere(&self) -> bool {
         self.id.contains('/')
+    }
+
+    /// Returns whether this is a wait of this daemon.
+    fn is_wait_here(&self) -> bool {
+        self.tool == "wait_for" && !self.is_elsewhere()
     }
 }
 
@@ -79,7 +85,8 @@ fn tool(name: &str) -> Option<&'static str> {
     ["wait_for", "run"].into_iter().find(|one| *one == name)
 }
 
-/// The results of runs that timed out, which the engine reports once: a task that has ended stays so.
+/// The results of runs that timed out, which the engine of another host reports once: a task that has
+/// ended stays so.
 #[derive(Debug, Default)]
 pub(super) struct TimedOut(Mutex<VecDeque<(String, CallToolResult)>>);
 
@@ -120,7 +127,7 @@ impl Asked {
 
     /// Returns the task of a call that is not over. `None`: it is.
     pub(super) fn task(&self, name: &str, answer: &Value) -> Option<Task> {
-        if answer.get("outcome")? != "pending" {
+        if !is_pending(answer) {
             return None;
         }
         let id = answer.get("id")?.as_str()?.to_owned();
@@ -166,6 +173,31 @@ fn unknown(task: &str) -> ErrorData {
     )
 }
 
+/// Converts an error of a request about a task.
+fn of_task(task: &str, error: &Error) -> ErrorData {
+    if error.code == ErrorCode::NotFound { unknown(task) } else { refused(error) }
+}
+
+/// Returns whether the outcome of a task is unknown, because its daemon has ended.
+fn is_lost(id: &TaskId, error: &Error) -> bool {
+    let is_lost_run = id.tool == "run" && !id.is_elsewhere() && error.code == ErrorCode::TmuxUnavailable;
+    is_lost_run || error.stage.as_deref() == Some(UNKNOWN_OUTCOME)
+}
+
+fn is_pending(answer: &Value) -> bool {
+    answer.get("outcome").is_some_and(|outcome| outcome == "pending")
+}
+
+/// Returns how long the result of a task that has ended is kept, in milliseconds from its begin.
+fn kept_ms(id: &TaskId, answer: &Value) -> u64 {
+    if id.tool == "wait_for" {
+        return TTL_MS;
+    }
+    let age = now_ms().saturating_sub(id.begun_ms);
+    let lasted = Some(duration_ms(answer)).filter(|lasted| *lasted > 0).unwrap_or(age).min(age);
+    lasted.saturating_add(KEEP.as_millis() as u64)
+}
+
 fn object(value: Value) -> JsonObject {
     if let Value::Object(object) = value { object } else { JsonObject::new() }
 }
@@ -179,9 +211,9 @@ impl Mcp {
         task: &str,
         context: &RequestContext<RoleServer>,
     ) -> std::result::Result<DetailedTask, ErrorData> {
-        let id: TaskId = task.parse().map_err(|()| unknown(task))?;
+        let id = self.known(task)?;
         let ended = |answer: &Value, payload: TaskPayload| {
-            let mut task = working(&id, answer);
+            let mut task = working(&id, answer).with_ttl_ms(kept_ms(&id, answer));
             task.status_message = None;
             task.last_updated_at = iso(id.begun_ms.saturating_add(duration_ms(answer)).min(now_ms()));
             DetailedTask::new(task, payload)
@@ -194,22 +226,29 @@ impl Mcp {
         if let Some(result) = self.timed_out.get(task) {
             return Ok(ended(&Value::Null, completed(result)));
         }
+        if let Some(error) = self.reported_timeout(&id).map_err(|error| of_task(task, &error))? {
+            return Ok(ended(&Value::Null, completed(failed(&error))));
+        }
         let looked = tokio::select! {
             looked = self.look_at(&id, context) => looked,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the request was cancelled", None)),
         };
+        // Only now is the end of a wait returned to anyone.
+        if id.is_wait_here() && matches!(&looked, Ok(output) if !is_pending(&output.answer)) {
+            let _ = self.engine.wait_result(&id.id, Some(0)).await;
+        }
         match looked {
             Ok(output) => match output.answer.get("outcome").and_then(Value::as_str) {
                 Some("pending") => Ok(DetailedTask::new(working(&id, &output.answer), TaskPayload::Working)),
                 Some("cancelled") => Ok(ended(&output.answer, TaskPayload::Cancelled)),
                 _ => Ok(ended(&output.answer.clone(), completed(succeeded(output)))),
             },
-            Err(error) if error.stage.as_deref() == Some(UNKNOWN_OUTCOME) => {
+            Err(error) if is_lost(&id, &error) => {
                 let error = serde_json::to_value(refused(&error)).unwrap_or_default();
                 Ok(ended(&Value::Null, TaskPayload::Failed { error: object(error) }))
             }
             Err(error) if error.code == ErrorCode::NotFound => Err(unknown(task)),
-            // A wait ends with an outcome, not with an error; neither is a host that cannot be reached an end.
+            // A wait ends with an outcome, not with an error; an unreachable host does not end it.
             Err(error) if id.tool == "wait_for" || id.is_elsewhere() && error.code == ErrorCode::TmuxUnavailable => {
                 Err(refused(&error))
             }
@@ -223,10 +262,32 @@ impl Mcp {
         }
     }
 
+    /// Parses the id of a task whose tool was offered.
+    fn known(&self, task: &str) -> std::result::Result<TaskId, ErrorData> {
+        let id: TaskId = task.parse().map_err(|()| unknown(task))?;
+        if tools::find(&self.client.tools, id.tool).is_some() { Ok(id) } else { Err(unknown(task)) }
+    }
+
+    /// Returns the timeout with which the run of a task has ended, whichever client got it first.
+    ///
+    /// Error: `NOT_FOUND` for an unknown run.
+    fn reported_timeout(&self, id: &TaskId) -> Result<Option<Error>> {
+        if id.tool != "run" || id.is_elsewhere() {
+            return Ok(None);
+        }
+        let chars = tools::limit((id.max_chars > 0).then_some(id.max_chars));
+        let reported = self.engine.reported_timeout(&id.id, id.begun_ms, chars)?;
+        Ok(reported.map(|error| tools::timed_out(error, &id.id)))
+    }
+
     /// Calls a task's tool with the id of its wait or run, as a client without tasks does.
     async fn look_at(&self, id: &TaskId, context: &RequestContext<RoleServer>) -> Result<ToolOutput> {
         // With an id of its own the wait does not end with this request.
-        let call = CallContext { wait_id: Some(id.id.clone()), hold: Some(GET_HOLD), ..self.call_context(context) };
+        let mut call = CallContext { wait_id: Some(id.id.clone()), hold: Some(GET_HOLD), ..self.call_context(context) };
+        if id.is_wait_here() {
+            // The look may outlive its client: it does not count as an answer.
+            call.engine = call.engine.reading_only();
+        }
         let mut arguments = object(json!({ "id": id.id }));
         if id.max_chars > 0 {
             arguments.insert("max_chars".to_owned(), id.max_chars.into());
@@ -244,14 +305,13 @@ impl Mcp {
         task: &str,
         context: &RequestContext<RoleServer>,
     ) -> std::result::Result<(), ErrorData> {
-        let id: TaskId = task.parse().map_err(|()| unknown(task))?;
-        if id.tool == "run" {
-            return Ok(());
-        }
-        self.cancel_wait(id.id, &self.call_context(context)).await.map_err(|error| match error.code {
-            ErrorCode::NotFound => unknown(task),
-            _ => refused(&error),
-        })
+        let id = self.known(task)?;
+        let cancelled = if id.tool == "run" {
+            self.reported_timeout(&id).map(drop)
+        } else {
+            self.cancel_wait(id.id, &self.call_context(context)).await
+        };
+        cancelled.map_err(|error| of_task(task, &error))
     }
 
     async fn cancel_wait(&self, id: String, call: &CallContext) -> Result<()> {
@@ -266,7 +326,16 @@ impl Mcp {
                 peer.cancel_wait(id);
                 Ok(())
             }
-            None => call.engine.cancel_wait(id).await.map(drop),
+            None => {
+                // The response has no result, so neither counts as an answer.
+                call.engine.abandon_wait(id);
+                let left = call.engine.reading_only().wait_result(id, Some(0)).await?;
+                if left.outcome != WaitOutcome::Pending {
+                    return Ok(());
+                }
+                // Another caller's wait.
+                call.engine.cancel_wait(id).await.map(drop)
+            }
         }
     }
 }
@@ -283,6 +352,26 @@ mod tests {
         for text in ["", "wait_for", "kill.1.0.w", "run.x.0.r", "run.1.0.", "run.1.r", "run.-1.0.r", "run.1.9e9.r"] {
             assert!(text.parse::<TaskId>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_run_that_ended_with_its_daemon_has_failed() {
+        let stopped = Error::unavailable("muxtap is stopping; a command that was typed continues");
+        let is_lost = |task: &str, error: &Error| is_lost(&task.parse().unwrap(), error);
+        assert!(is_lost("run.1.0.r1", &stopped));
+        assert!(!is_lost("run.1.0.box/r1", &stopped), "an unreachable host does not end it");
+        assert!(!is_lost("wait_for.1.0.w", &stopped));
+        assert!(is_lost("wait_for.1.0.w", &Error::not_found("unknown").at_stage(UNKNOWN_OUTCOME)));
+        assert!(!is_lost("run.1.0.r1", &Error::new(ErrorCode::Timeout, "late")));
+    }
+
+    #[test]
+    fn a_result_is_kept_as_its_wait_or_run_is() {
+        let kept = |task: &str, answer: Value| kept_ms(&task.parse().unwrap(), &answer);
+        assert_eq!(kept("wait_for.1.0.w", json!({"duration_ms": 5.0})), TTL_MS);
+        assert_eq!(kept("run.1.0.r1", json!({"duration_ms": 5000.0})), 605_000);
+        let ahead = now_ms() + 3_600_000;
+        assert_eq!(kept(&format!("run.{ahead}.0.r1"), json!({"duration_ms": 5000.0})), 600_000);
     }
 
     #[test]

@@ -400,7 +400,7 @@ pub(super) async fn run(call: &CallContext, args: args::Run) -> Result<ToolOutpu
 }
 
 /// Adds the next step to the error of a run that timed out.
-fn timed_out(mut error: Error, id: &str) -> Error {
+pub(super) fn timed_out(mut error: Error, id: &str) -> Error {
     if error.code == ErrorCode::Timeout && error.details.as_ref().is_some_and(|details| details["id"] == id) {
         error.message = format!(
             "{}: call run with id: {id:?} for its output and exit status, or send_keys with keys: [\"C-c\"] to stop it",
@@ -740,7 +740,7 @@ static SEARCHING: Semaphore = Semaphore::const_new(SEARCHES);
 const SEARCH_BYTES: usize = 1 << 20;
 
 /// Returns the maximum number of characters in a result's text.
-fn limit(max_chars: Option<usize>) -> usize {
+pub(super) fn limit(max_chars: Option<usize>) -> usize {
     max_chars.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS)
 }
 

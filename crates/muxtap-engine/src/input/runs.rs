@@ -8,13 +8,14 @@ use std::{
     hash::BuildHasher as _,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use muxtap_api::{Cursor, Error, ErrorCode, Operation, Result, RunRequest, Tier};
+use muxtap_base::clock::now_ms;
 use muxtap_core::{
     protocol::ids::PaneId,
     stream::render::{self, TextHead},
@@ -45,8 +46,9 @@ struct Known {
 struct WatchedRun {
     phase: watch::Sender<Phase>,
     deadline: Deadline,
-    /// Whether a caller was answered that the timeout has expired, which is reported once.
-    timeout_told: AtomicBool,
+    /// When a caller was answered that the timeout has expired, which is reported once, in milliseconds
+    /// since 1970, and the message.
+    timed_out: OnceLock<(u64, String)>,
     /// Cancelled when its only caller has left.
     unwanted: CancellationToken,
 }
@@ -195,7 +197,7 @@ impl Server {
         let run = Arc::new(WatchedRun {
             phase: watch::Sender::new(Phase::Begins),
             deadline,
-            timeout_told: AtomicBool::new(false),
+            timed_out: OnceLock::new(),
             unwanted: unwanted.clone(),
         });
         let shared = self.engine.shared.clone();
@@ -262,8 +264,7 @@ impl Engine {
         let run = self.shared.runs.get(id)?;
         let mut phase = run.phase.subscribe();
         let own = run.deadline.remaining();
-        let told = || run.timeout_told.load(Ordering::Relaxed);
-        let until = if told() { hold } else { hold.min(own) };
+        let until = if run.timed_out.get().is_some() { hold } else { hold.min(own) };
         // This timeout is not a failure.
         let _ = tokio::time::timeout(until, phase.wait_for(|phase| matches!(phase, Phase::Ended(_)))).await;
         let mut now = phase.borrow_and_update().clone();
@@ -276,18 +277,17 @@ impl Engine {
             Phase::Begins => Ok(RunReport { pending: true, ..RunReport::default() }),
             Phase::Runs(started) => {
                 let text = text_of(started.pane(), started.extent(), chars);
-                if run.deadline.remaining().is_zero() && !run.timeout_told.swap(true, Ordering::Relaxed) {
+                if run.deadline.remaining().is_zero() && run.timed_out.get().is_none() {
                     let waits = started.what_waits(text.tail.as_deref().unwrap_or(&text.output)).await;
-                    let mut error = Error::new(
-                        ErrorCode::Timeout,
-                        format!(
-                            "the command did not end within {} ms; it continues in pane {}{waits}",
-                            run.deadline.given().as_millis(),
-                            started.pane().id()
-                        ),
+                    let message = format!(
+                        "the command did not end within {} ms; it continues in pane {}{waits}",
+                        run.deadline.given().as_millis(),
+                        started.pane().id()
                     );
-                    error.details = Some(serde_json::json!({ "id": id }));
-                    return Err(with_text(error, text).at_stage("running"));
+                    // Another caller may have been answered meanwhile.
+                    if run.timed_out.set((now_ms(), message.clone())).is_ok() {
+                        return Err(timeout(id, message, text));
+                    }
                 }
                 Ok(RunReport {
                     pending: true,
@@ -299,6 +299,23 @@ impl Engine {
             }
             Phase::Ended(ended) => ended.report(chars),
         }
+    }
+
+    /// Returns the error with which a run's timeout was reported, with the output so far. `None`: it was
+    /// not reported after `begun_ms` (in milliseconds since 1970).
+    ///
+    /// Error: `NOT_FOUND`.
+    pub fn reported_timeout(&self, id: &str, begun_ms: u64, chars: usize) -> Result<Option<Error>> {
+        self.authorize(Tier::Read)?;
+        let run = self.shared.runs.get(id)?;
+        let Some((_, message)) = run.timed_out.get().filter(|(at, _)| *at >= begun_ms) else { return Ok(None) };
+        let now = run.phase.borrow().clone();
+        let text = match now {
+            Phase::Begins => None,
+            Phase::Runs(started) => Some(text_of(started.pane(), started.extent(), chars)),
+            Phase::Ended(ended) => ended.pane.upgrade().map(|pane| text_of(&pane, ended.extent, chars)),
+        };
+        Ok(Some(timeout(id, message.clone(), text.unwrap_or_default())))
     }
 }
 
@@ -326,6 +343,13 @@ impl EndedRun {
             shell_ended: report.shell_ended,
         })
     }
+}
+
+/// Builds the error of a run whose timeout has expired.
+fn timeout(id: &str, message: String, text: RunText) -> Error {
+    let mut error = Error::new(ErrorCode::Timeout, message);
+    error.details = Some(serde_json::json!({ "id": id }));
+    with_text(error, text).at_stage("running")
 }
 
 /// Adds the command's output to an error.
