@@ -697,6 +697,10 @@ fn typed_keys_survive_reconnects_and_arrive_exactly_once() {
 }
 
 /// T23.
+/// The number of inputs without an outcome: like the real page, a test does not wait for outcomes.
+#[cfg(target_os = "linux")]
+const IN_FLIGHT: u64 = 5;
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_page_goes_on_in_the_next_daemon_and_types_each_key_once() {
@@ -705,10 +709,19 @@ fn a_page_goes_on_in_the_next_daemon_and_types_each_key_once() {
     world.await_output(&pane, "ready");
     let mut page = page(&world);
     let client = page.client.clone();
-    let (mut next, mut settled, mut closed) = (1_u64, 0_u64, 0);
+    let (mut next, mut sent, mut settled, mut closed) = (1_u64, 0_u64, 0_u64, 0);
     let word = |seq: u64| format!("{seq:05}.");
+    let (is_back, back) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let upgrades = scope.spawn(|| (0..3).for_each(|_| drop(world.ok(&["upgrade"]))));
+        let upgrades = scope.spawn(|| {
+            let back = back;
+            for _ in 0..3 {
+                world.ok(&["upgrade"]);
+                back.recv().unwrap();
+            }
+        });
+        // Dropped with this closure: the thread ends then, too.
+        let is_back = is_back;
         let mut key = String::new();
         page.say(&json!({"type": "list"}));
         while !upgrades.is_finished() || settled + 1 < next {
@@ -720,7 +733,12 @@ fn a_page_goes_on_in_the_next_daemon_and_types_each_key_once() {
                     page = connect_again(&world, &client);
                     assert_eq!(page.client, client, "the next daemon knows the page");
                     settled = settled.max(page.taken);
+                    // What had no response is sent again.
+                    sent = settled;
+                    key.clear();
                     page.say(&json!({"type": "list"}));
+                    // After the last upgrade, it is not awaited.
+                    let _ = is_back.send(());
                     continue;
                 }
                 Ok(_) => continue,
@@ -736,17 +754,23 @@ fn a_page_goes_on_in_the_next_daemon_and_types_each_key_once() {
                 assert_ne!(message["type"], "nack", "{message}");
                 continue;
             }
-            // What had no response is sent again, then something new.
-            next += u64::from(settled + 1 == next && !upgrades.is_finished());
-            for seq in settled + 1..next {
+            if key.is_empty() {
+                continue;
+            }
+            if !upgrades.is_finished() {
+                next = next.max(settled + 1 + IN_FLIGHT);
+            }
+            for seq in sent.max(settled) + 1..next {
                 let input = json!({"type": "input", "seq": seq, "key": key, "text": word(seq)});
                 // The connection may be ending.
                 let _ = page.socket.send(Message::text(input.to_string()));
             }
+            sent = next - 1;
         }
         upgrades.join().unwrap();
     });
-    assert_eq!(closed, 3);
+    // A daemon that is leaving may have closed a connection that came too early.
+    assert!(closed >= 3, "{closed}");
     let wanted: String = (1..next).map(word).collect();
     let typed = || world.read_all(&pane).split_whitespace().collect::<String>();
     eventually("everything is typed", || typed().ends_with(&word(next - 1)));

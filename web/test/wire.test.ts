@@ -101,14 +101,23 @@ test("a page of a replaced daemon connects at once to the next one, and types wh
     connection.connect();
     welcome("a", 0);
     connection.show("KEY", { screen: () => undefined, ended: () => undefined });
-    connection.type("KEY", { text: "x" });
-    connection.type("KEY", { text: "y" });
+    for (const text of ["u", "v", "w", "x", "y"]) {
+        connection.type("KEY", { text });
+    }
+    socket().says({ type: "ack", seq: 1, cursor: "c" });
+    // The daemon ignores what arrives while it hands over, and refuses none of it.
+    connection.type("KEY", { text: "z" });
+    assert.deepEqual(socket().of("input").map((one) => one.seq), [1, 2, 3, 4, 5, 6]);
     socket().breaks(1012);
     assert.equal(sockets.length, 2);
-    // The next daemon has taken over the line, in which the first number was taken.
-    welcome("a", 1);
-    assert.deepEqual(socket().of("input").map((one) => one.seq), [2]);
-    assert.deepEqual([socket().of("show").length, log.unknown.length], [1, 0]);
+    // The next daemon has taken over the line, in which the first two numbers were taken.
+    welcome("a", 2);
+    assert.deepEqual(socket().of("input").map((one) => [one.seq, one.text]), [[3, "w"], [4, "x"], [5, "y"], [6, "z"]]);
+    assert.deepEqual([socket().of("show").length, log.unknown.length, log.refused.length], [1, 0, 0]);
+    for (const seq of [3, 4, 5, 6]) {
+        socket().says({ type: "ack", seq, cursor: "c" });
+    }
+    assert.equal(log.pending, 0);
     // One that does not welcome the page is not asked again at once.
     socket().breaks(1012);
     socket().breaks(1012);
