@@ -1,4 +1,4 @@
-//! Rules that stand, with real panes, programs and HTTP servers.
+//! Rules, with real panes, programs and HTTP servers.
 
 use std::{
     fs,
@@ -306,6 +306,69 @@ fn typing_needs_the_tier_of_input() {
     type_line(&world, &pane, "next");
     world.await_output(&pane, "^got next");
     assert!(!world.read_all(&pane).contains("typed by a rule"));
+}
+
+/// A daemon that may not start programs does not start a rule's, and sends nothing.
+#[test]
+fn running_and_posting_need_the_tier_of_create() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_DENY", "create");
+    let touched = world.path("touched");
+    configure(
+        &world,
+        &format!(
+            "[[when]]\nname='acts'\noutput='^got go'\nrun=['touch', '{}']\npost={{ url='http://127.0.0.1:1/' }}\n",
+            touched.display()
+        ),
+    );
+    let pane = answering(&world, &["new-window"]);
+    await_rules(&world);
+    type_line(&world, &pane, "go");
+    let ended = await_ended(&world, "acts", 1);
+    for place in 0..2 {
+        assert!(ended[0]["results"][place].as_str().unwrap().contains("does not allow `create`"), "{ended:?}");
+    }
+    assert!(!touched.exists());
+}
+
+/// What a rule types does not wait until the program of an earlier firing has ended.
+#[test]
+fn typing_does_not_wait_for_a_program_of_an_earlier_firing() {
+    let world = World::with_server();
+    let fifo = world.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let script = format!("read -r _ < {}", fifo.display());
+    configure(
+        &world,
+        &format!(
+            "[[when]]\nname='both'\noutput='^got go'\ntype=\"typed\\n\"\ninto='main:target'\nevery='100ms'\n\
+             timeout='1h'\nrun=['sh', '-c', {script:?}]\n"
+        ),
+    );
+    let pane = answering(&world, &["new-window"]);
+    let target = answering(&world, &["new-window", "-n", "target"]);
+    await_rules(&world);
+    type_line(&world, &pane, "go 1");
+    world.await_output(&target, "^got typed");
+    // `every` withholds the lines that come too early.
+    eventually("it has fired twice", || {
+        type_line(&world, &pane, "go 2");
+        count(&world, "both", "fired") >= 2
+    });
+    world.await_output(&target, "(?s)got typed.*?got typed");
+    assert!(firings(&world).iter().all(|firing| firing["state"] == "running"));
+    world.ok(&["when", "list"]);
+    // The program that is running, and the ones behind it, are killed with their daemon.
+    world.ok(&["stop"]);
+}
+
+#[test]
+fn a_wrong_rule_file_names_its_line() {
+    let world = World::with_server();
+    let file = world.path("rule.toml");
+    fs::write(&file, "name='a'\nended=true\nshell='x'\n").unwrap();
+    let answer = world.muxtap(&["when", "add", file.to_str().unwrap()]);
+    assert!(answer.status != 0 && answer.stderr.contains("rule.toml:3: unknown field `shell`"), "{answer:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Rules that stand: what has to happen, in which panes, and what muxtap does then.
+//! Rules: what has to happen, in which panes, and what muxtap does then.
 //!
 //! One subscription for each tmux server feeds a [`Matcher`](matcher::Matcher), which is pure: events and
 //! time in, firings out. An [`Actor`](act::Actor) journals each firing and carries it out. All of that runs
@@ -39,7 +39,7 @@ pub use test::{Dry, Seen};
 use self::{
     act::Actor,
     journal::Journal,
-    limits::STOP_LIMIT,
+    limits::{END_LIMIT, STOP_LIMIT},
     rule::{Rule, RuleSet},
     stored::Stored,
     watch::{Watched, on_engine},
@@ -99,17 +99,84 @@ impl std::fmt::Debug for EngineHandle {
 }
 
 /// All rules.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct All {
     configured: Vec<Arc<Rule>>,
     added: Vec<Arc<Rule>>,
-    /// Why rules are not in effect.
-    problems: Vec<String>,
+    /// Added rules that are not in effect, and why. They stay stored until they are removed.
+    left_out: Vec<(WhenRule, String)>,
+    /// Why the stored rules could not be read. They are not overwritten then.
+    unread: Option<String>,
+    /// Why no rule is in effect.
+    problem: Option<String>,
 }
 
 impl All {
     fn in_order(&self) -> Vec<Arc<Rule>> {
         self.configured.iter().chain(&self.added).cloned().collect()
+    }
+
+    /// Returns the rules to store.
+    fn to_store(&self) -> impl Iterator<Item = &WhenRule> {
+        self.added.iter().map(|rule| &rule.given).chain(self.left_out.iter().map(|(given, _)| given))
+    }
+
+    /// Returns why rules are not in effect.
+    fn problems(&self) -> Vec<String> {
+        let general = self.problem.iter().chain(&self.unread);
+        general.chain(self.left_out.iter().map(|(_, why)| why)).cloned().collect()
+    }
+
+    /// Takes over the stored rules of an earlier daemon.
+    fn restore(&mut self, stored: Result<Vec<WhenRule>>) {
+        let mut names: HashSet<String> = self.configured.iter().map(|rule| rule.name().to_owned()).collect();
+        let stored = stored.unwrap_or_else(|error| {
+            self.unread = Some(format!("the added rules are not in effect: {}", error.message));
+            Vec::new()
+        });
+        for given in stored {
+            let name = given.name.clone();
+            match Rule::of(given.clone()) {
+                Ok(_) if !names.insert(name.clone()) => {
+                    self.left_out.push((given, format!("rule {name}: another rule has this name")));
+                }
+                // Each by itself: one wrong pattern must not disable the others.
+                Ok(rule) => match RuleSet::of(vec![Arc::new(rule)]).map(|mut set| set.rules.pop()) {
+                    Ok(rule) => self.added.extend(rule),
+                    Err(error) => self.left_out.push((given, error.message)),
+                },
+                Err(error) => self.left_out.push((given, error.message)),
+            }
+        }
+    }
+
+    /// Adds a rule, or replaces an added one of its name. Error: `CONFLICT`.
+    fn add(&mut self, rule: Arc<Rule>) -> Result<()> {
+        let name = rule.name();
+        if self.configured.iter().any(|other| other.name() == name) {
+            let message = format!("rule {name}: the configuration has a rule of this name");
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        self.added.retain(|other| other.name() != name);
+        self.left_out.retain(|(given, _)| given.name != name);
+        self.added.push(rule);
+        Ok(())
+    }
+
+    /// Removes an added rule, whether it is in effect or not. Errors: `NOT_FOUND`, `CONFLICT`.
+    fn remove(&mut self, name: &str) -> Result<()> {
+        let before = self.added.len() + self.left_out.len();
+        self.added.retain(|rule| rule.name() != name);
+        self.left_out.retain(|(given, _)| given.name != name);
+        if self.added.len() + self.left_out.len() < before {
+            return Ok(());
+        }
+        if self.configured.iter().any(|rule| rule.name() == name) {
+            let message = format!("rule {name}: it belongs to the configuration; remove it there");
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        let name = muxtap_base::plain::name(name);
+        Err(Error::not_found(format!("unknown rule `{name}`; see the list of rules")))
     }
 }
 
@@ -121,35 +188,17 @@ impl When {
         for rule in configured {
             match Rule::of(rule.clone()) {
                 Ok(rule) => all.configured.push(Arc::new(rule)),
-                Err(error) => all.problems.push(error.message),
+                // The configuration was checked when it was read.
+                Err(error) => all.problem = Some(error.message),
             }
         }
         let stored = Stored(places.added);
-        let mut names: HashSet<String> = all.configured.iter().map(|rule| rule.name().to_owned()).collect();
-        match stored.read() {
-            Err(error) => all.problems.push(format!("the added rules are not in effect: {}", error.message)),
-            Ok(rules) => {
-                for given in rules {
-                    let name = given.name.clone();
-                    match Rule::of(given) {
-                        Ok(_) if !names.insert(name.clone()) => {
-                            all.problems.push(format!("rule {name}: the configuration has a rule of this name"));
-                        }
-                        // Each by itself: one wrong pattern must not disable the others.
-                        Ok(rule) => match RuleSet::of(vec![Arc::new(rule)]).map(|mut set| set.rules.pop()) {
-                            Ok(rule) => all.added.extend(rule),
-                            Err(error) => all.problems.push(error.message),
-                        },
-                        Err(error) => all.problems.push(error.message),
-                    }
-                }
-            }
-        }
+        all.restore(stored.read());
         let rules = RuleSet::of(all.in_order()).unwrap_or_else(|error| {
-            all.problems.push(format!("no rule is in effect: {}", error.message));
+            all.problem = Some(format!("no rule is in effect: {}", error.message));
             RuleSet::default()
         });
-        for problem in &all.problems {
+        for problem in all.problems() {
             tracing::warn!("{problem}");
         }
         let is_needed = !rules.rules.is_empty();
@@ -194,15 +243,18 @@ impl When {
         let configured = all.configured.iter().map(|rule| info(rule, true));
         let rules = configured.chain(all.added.iter().map(|rule| info(rule, false))).collect();
         let servers = inner.actor.watched_for(&inner.rules.borrow());
-        Ok(WhenList { rules, servers, problems: all.problems.clone() })
+        let problems = all.problems().into_iter().chain(inner.actor.problems()).collect();
+        Ok(WhenList { rules, servers, problems })
     }
 
-    /// Adds a rule, or replaces an added one of its name, until it is removed.
+    /// Adds a rule, or replaces an added one of its name, until it is removed. `by_agent`: whether an agent, or
+    /// a process that it started, asks for it.
     ///
-    /// Errors: `UNAUTHORIZED` for a caller other than the user, `READ_ONLY`, `INVALID_ARGUMENT`, `CONFLICT` if
-    /// the configuration has a rule of this name or the rule cannot be stored.
-    pub async fn add(&self, engine: &Engine, given: WhenRule) -> Result<WhenInfo> {
-        Inner::check(engine, "adding a rule")?;
+    /// Errors: `UNAUTHORIZED` for an agent, and for a caller other than the user, `READ_ONLY`,
+    /// `INVALID_ARGUMENT`, `CONFLICT` if the configuration has a rule of this name or the rule cannot be stored.
+    pub async fn add(&self, engine: &Engine, given: WhenRule, by_agent: bool) -> Result<WhenInfo> {
+        check_author(engine, "adding a rule", by_agent)
+            .inspect_err(|error| engine.record_about("add-rule", &given.name, error.code.as_str()))?;
         if given.type_text.is_some() {
             engine.authorize(Tier::Input)?;
         }
@@ -211,46 +263,23 @@ impl When {
         let rule = Arc::new(Rule::of(given)?);
         let name = rule.name().to_owned();
         let added = rule.clone();
-        inner
-            .change(move |all| {
-                if all.configured.iter().any(|other| other.name() == added.name()) {
-                    let message = format!("rule {}: the configuration has a rule of this name", added.name());
-                    return Err(Error::new(ErrorCode::Conflict, message));
-                }
-                all.added.retain(|other| other.name() != added.name());
-                all.added.push(added);
-                Ok(())
-            })
-            .await?;
+        inner.change(move |all| all.add(added)).await?;
         inner.actor.forget(&name);
         inner.start()?;
         engine.record_about("add-rule", &name, "ok");
         Ok(WhenInfo { rule: shown(&rule.given, is_user), ..WhenInfo::default() })
     }
 
-    /// Removes a rule that was added.
+    /// Removes a rule that was added. `by_agent`: as for [`Self::add`].
     ///
-    /// Errors: `UNAUTHORIZED` for a caller other than the user, `READ_ONLY`, `NOT_FOUND`, `CONFLICT` for a rule
-    /// of the configuration.
-    pub async fn remove(&self, engine: &Engine, name: &str) -> Result<()> {
-        Inner::check(engine, "removing a rule")?;
+    /// Errors: `UNAUTHORIZED` for an agent, and for a caller other than the user, `READ_ONLY`, `NOT_FOUND`,
+    /// `CONFLICT` for a rule of the configuration.
+    pub async fn remove(&self, engine: &Engine, name: &str, by_agent: bool) -> Result<()> {
+        check_author(engine, "removing a rule", by_agent)
+            .inspect_err(|error| engine.record_about("remove-rule", name, error.code.as_str()))?;
         let inner = self.inner()?.clone();
         let wanted = name.to_owned();
-        inner
-            .change(move |all| {
-                if all.configured.iter().any(|rule| rule.name() == wanted) {
-                    let message = format!("rule {wanted}: it belongs to the configuration; remove it there");
-                    return Err(Error::new(ErrorCode::Conflict, message));
-                }
-                let before = all.added.len();
-                all.added.retain(|rule| rule.name() != wanted);
-                if all.added.len() == before {
-                    let wanted = muxtap_base::plain::name(&wanted);
-                    return Err(Error::not_found(format!("unknown rule `{wanted}`; see the list of rules")));
-                }
-                Ok(())
-            })
-            .await?;
+        inner.change(move |all| all.remove(&wanted)).await?;
         inner.actor.forget(name);
         engine.record_about("remove-rule", name, "ok");
         Ok(())
@@ -280,17 +309,29 @@ impl When {
         self.leave();
         if let Some(inner) = &self.inner {
             inner.tasks.close();
-            inner.tasks.wait().await;
+            // The thread itself may hang, for example in a write to the journal.
+            if tokio::time::timeout(END_LIMIT, inner.tasks.wait()).await.is_err() {
+                tracing::warn!("timeout while the rules stop");
+            }
         }
     }
 }
 
-impl Inner {
-    fn check(engine: &Engine, what: &str) -> Result<()> {
-        engine.authorize(Tier::Create)?;
-        engine.check_user(what, "[[when]] in config.toml has rules, too")
+/// Checks that the user asks for a change, and no agent: a rule acts for the user, without an agent's mark.
+fn check_author(engine: &Engine, what: &str, by_agent: bool) -> Result<()> {
+    engine.authorize(Tier::Create)?;
+    engine.check_user(what, "[[when]] in config.toml has rules, too")?;
+    if by_agent {
+        let why = format!(
+            "{what} is reserved for the user, and this request comes from a process that an agent of this muxtap \
+             started; ask the user to do it"
+        );
+        return Err(Error::new(ErrorCode::Unauthorized, why));
     }
+    Ok(())
+}
 
+impl Inner {
     fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -300,14 +341,17 @@ impl Inner {
         let own = self.clone();
         let changed = tokio::task::spawn_blocking(move || {
             let _changing = own.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut next = {
-                let all = own.all();
-                All { configured: all.configured.clone(), added: all.added.clone(), problems: Vec::new() }
-            };
+            let mut next = own.all().clone();
+            if let Some(why) = &next.unread {
+                // Writing would drop the rules that were not read.
+                let message = format!("{why}; restart the daemon when the file is mended");
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
             change(&mut next)?;
             let rules = RuleSet::of(next.in_order())?;
-            own.stored.write(next.added.iter().map(|rule| &rule.given))?;
-            own.all().added = next.added;
+            own.stored.write(next.to_store())?;
+            next.problem = None;
+            *own.all() = next;
             own.rules.send_replace(Arc::new(rules));
             Ok(())
         });
@@ -319,16 +363,23 @@ impl Inner {
         if self.started.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let failed = |error: std::io::Error| Error::internal(format!("rules: cannot start a thread: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
-        let runtime = runtime.map_err(failed)?;
+        self.start_thread().map_err(|error| {
+            // The next rule tries again.
+            self.started.store(false, Ordering::Release);
+            Error::internal(format!("rules: cannot start a thread: {error}"))
+        })
+    }
+
+    fn start_thread(self: &Arc<Self>) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
         let (own, token) = (self.clone(), self.tasks.token());
         let run = move || {
             let _token = token;
             runtime.block_on(own.run());
+            // A secret's file on a host that hangs is not awaited.
+            runtime.shutdown_background();
         };
-        std::thread::Builder::new().name("rules".into()).spawn(run).map_err(failed)?;
-        Ok(())
+        std::thread::Builder::new().name("rules".into()).spawn(run).map(drop)
     }
 
     /// Watches all servers until the rules stop.
@@ -366,7 +417,8 @@ impl Inner {
             }
         }
         self.stop.cancel();
-        while watches.join_next().await.is_some() {}
+        // A host that hangs is not awaited, and what has fired is in the actor's queues.
+        watches.shutdown().await;
         self.actor.tasks.close();
         // What takes longer is dropped with the runtime: its end is not known.
         let _ = tokio::time::timeout(STOP_LIMIT, self.actor.tasks.wait()).await;
@@ -374,7 +426,7 @@ impl Inner {
 
     /// Returns the servers that are followed, the default one, and those that rules name.
     async fn servers(&self, rules: &RuleSet) -> Vec<Server> {
-        let engine = self.engine.0.clone();
+        let (engine, actor) = (self.engine.0.clone(), self.actor.clone());
         let default = rules.are_on(None).then(|| self.server.clone());
         let hosts: Vec<String> = rules.hosts().map(default_server).collect();
         let find = async move {
@@ -383,7 +435,7 @@ impl Inner {
             for host in hosts {
                 match engine.server_named(Some(&host)) {
                     Ok(server) => servers.push(server),
-                    Err(error) => tracing::debug!("rules: {host}: {error}"),
+                    Err(error) => actor.set_problem(&host, Some(&error)),
                 }
             }
             Ok(servers)

@@ -53,6 +53,8 @@ pub(crate) const QUEUE: usize = 64;
 
 /// How long firings may take once the daemon stops.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(4);
+/// How long the end of the rules' thread is awaited: more than [`STOP_LIMIT`].
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(6);
 
 /// The length of the journal at which it is rotated, in bytes.
 pub(crate) const JOURNAL_BYTES: u64 = 4 << 20;

@@ -10,8 +10,9 @@ use std::{
 };
 
 use muxtap_api::{AgentInfo, AgentState, CommandInfo, Epoch, Event, PaneInfo, ProgressState};
-use muxtap_core::protocol::ids::PaneId;
+use muxtap_core::{protocol::ids::PaneId, stream::decoder::TextDecoder};
 
+use self::pieces::{Piece, Pieces, Place};
 use crate::{
     facts::{Facts, beginning},
     limits::{ECHO, LINE_BYTES, LINE_REST, TYPED_LINES, TYPED_REST},
@@ -58,8 +59,12 @@ pub(crate) struct Matcher {
 /// The state of a pane.
 struct Pane {
     info: PaneInfo,
+    /// Removes escape sequences.
+    decoder: TextDecoder,
     /// The line being printed, at most [`LINE_BYTES`] of it.
     line: String,
+    /// Where the next text goes.
+    place: Place,
     /// The rules that fired for that line, or saw it and did not fire.
     line_seen: HashSet<usize>,
     /// The rows that match, by rule; `None` until the first screen.
@@ -122,7 +127,9 @@ impl Pane {
     fn new(info: PaneInfo) -> Self {
         Self {
             info,
+            decoder: TextDecoder::default(),
             line: String::new(),
+            place: Place::End,
             line_seen: HashSet::new(),
             rows: None,
             printed: None,
@@ -297,14 +304,17 @@ impl Matcher {
                 if let Some(state) = self.panes.get_mut(pane) {
                     if gap.is_some() {
                         state.end_line();
+                        state.decoder.reset();
                     }
-                    let text = text.as_deref().unwrap_or_default();
-                    if !text.is_empty() {
+                    let mut pieces = Pieces::default();
+                    state.decoder.feed(0, text.as_deref().unwrap_or_default().as_bytes(), &mut pieces);
+                    // Escape sequences alone print nothing.
+                    if pieces.has_text() {
                         state.forget_old_typing(now);
                         (state.printed, state.quiets_seen) = (Some(now), 0);
                         state.quiets_new.clear();
-                        self.on_output(*pane, text, now, now_ms, &mut outcome);
                     }
+                    self.on_output(*pane, pieces, now, now_ms, &mut outcome);
                 }
             }
             Event::Screen { pane, rows, lines: Some(lines), size, .. } => {
@@ -340,24 +350,20 @@ impl Matcher {
         outcome
     }
 
-    fn on_output(&mut self, id: PaneId, text: &str, now: Instant, now_ms: u64, outcome: &mut Outcome) {
-        let watches = !self.rules.output.is_empty();
-        for part in text.split_inclusive('\n') {
+    fn on_output(&mut self, id: PaneId, pieces: Pieces, now: Instant, now_ms: u64, outcome: &mut Outcome) {
+        if self.rules.output.is_empty() {
+            return;
+        }
+        for piece in pieces {
             let Some(pane) = self.panes.get_mut(&id) else { return };
-            let line = part.trim_end_matches(['\n', '\r']);
-            if watches {
-                let free = LINE_BYTES.saturating_sub(pane.line.len());
-                pane.line.push_str(beginning(line, free));
-                // It has grown.
-                pane.line_seen.remove(&usize::MAX);
-            }
-            if part.ends_with('\n') {
-                if watches {
-                    self.match_line(id, now, now_ms, outcome);
-                }
+            if pane.ends_line(&piece) {
+                self.match_line(id, now, now_ms, outcome);
                 if let Some(pane) = self.panes.get_mut(&id) {
                     pane.end_line();
                 }
+            }
+            if let Some(pane) = self.panes.get_mut(&id) {
+                pane.print(&piece);
             }
         }
     }
@@ -544,6 +550,49 @@ impl Pane {
     fn end_line(&mut self) {
         self.line.clear();
         self.line_seen.clear();
+        self.place = Place::End;
+    }
+
+    /// Returns whether the line being printed ends before this piece: as in waits, also where it is rewritten.
+    fn ends_line(&self, piece: &Piece) -> bool {
+        match piece {
+            Piece::LineFeed => true,
+            Piece::Text(_) => self.place == Place::Beginning && !self.line.is_empty(),
+            Piece::Elsewhere => !self.line.is_empty(),
+            Piece::Return | Piece::Left(_) | Piece::Erase => false,
+        }
+    }
+
+    /// Adds a piece to the line being printed.
+    fn print(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Text(text) => {
+                self.cut();
+                let free = LINE_BYTES.saturating_sub(self.line.len());
+                self.line.push_str(beginning(text, free));
+                // It has grown.
+                self.line_seen.remove(&usize::MAX);
+            }
+            Piece::Return => self.place = Place::Beginning,
+            Piece::Left(columns) => match &mut self.place {
+                Place::Beginning => {}
+                Place::Left(left) => *left = left.saturating_add(*columns),
+                Place::End => self.place = Place::Left(*columns),
+            },
+            Piece::Erase => self.cut(),
+            Piece::LineFeed | Piece::Elsewhere => self.place = Place::End,
+        }
+    }
+
+    /// Drops what the next text replaces.
+    fn cut(&mut self) {
+        if let Place::Left(columns) = self.place {
+            let kept = self.line.char_indices().rev().nth(columns.saturating_sub(1).into()).map_or(0, |(at, _)| at);
+            self.line.truncate(kept);
+        }
+        if self.place != Place::Beginning || self.line.is_empty() {
+            self.place = Place::End;
+        }
     }
 
     /// Returns whether the line being printed was matched as it is.
@@ -579,5 +628,6 @@ fn word(state: ProgressState) -> String {
     serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+mod pieces;
 #[cfg(test)]
 mod tests;

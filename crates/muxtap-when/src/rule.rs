@@ -348,7 +348,8 @@ impl RuleSet {
                 add(EventKind::Title);
             }
         }
-        SubscribeRequest { types, format: ReadFormat::Text, screen: ScreenFormat::Text, ..SubscribeRequest::default() }
+        // With its escape sequences: a line also ends where it is rewritten, which text no longer shows.
+        SubscribeRequest { types, format: ReadFormat::Ansi, screen: ScreenFormat::Text, ..SubscribeRequest::default() }
     }
 }
 

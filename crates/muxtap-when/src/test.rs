@@ -9,11 +9,6 @@ use muxtap_api::{AgentInfo, CommandInfo, Cursor, Epoch, Event, PaneInfo, Result,
 use muxtap_core::{
     protocol::{ids::PaneId, version::Version},
     screen::{self, Rules, Screen, Settings},
-    stream::{
-        render::render_chunk,
-        ring::{Reading, Ring},
-        text::NullSink,
-    },
 };
 use serde_json::Value;
 
@@ -96,7 +91,7 @@ impl Dry {
         self.now = self.now.max(at);
     }
 
-    /// Feeds plain text that was printed.
+    /// Feeds output: text, perhaps with escape sequences.
     pub fn print(&mut self, text: &str) {
         let cursor = Cursor { epoch: Epoch::default(), pane: self.id(), offset: 0 };
         self.event(&Event::Output { pane: self.id(), text: Some(text.to_owned()), data: None, cursor, gap: None });
@@ -157,8 +152,8 @@ impl Dry {
             self.until(at);
             match code.as_str() {
                 "o" => {
-                    let (text, shown) = player.feed(&data);
-                    self.print(&text);
+                    self.print(&data);
+                    let shown = player.feed(&data);
                     self.show(&shown);
                 }
                 "r" => {
@@ -195,37 +190,24 @@ impl Dry {
 
 /// The largest width and height of a recording.
 const MOST_CELLS: u64 = 1000;
-/// How much of a recording is kept while it is played, in bytes: more than the text held back in it.
-const RING: usize = 1 << 20;
-
-/// The text and the screen of a recording.
-struct Player {
-    ring: Ring,
-    read: u64,
-    screen: Screen,
-}
+/// The screen of a recording.
+struct Player(Screen);
 
 impl Player {
     fn new(columns: u16, rows: u16) -> Self {
         let rules = Rules::for_version(Version { major: 3, minor: 6, suffix: None, is_preview: false });
-        let screen = Screen::new(screen::Size { columns, rows }, rules, Settings::default());
-        Self { ring: Ring::new(RING), read: 0, screen }
+        Self(Screen::new(screen::Size { columns, rows }, rules, Settings::default()))
     }
 
-    /// Returns the text of new output, and the rows that are shown then.
-    fn feed(&mut self, data: &str) -> (String, Vec<String>) {
-        self.ring.push(data.as_bytes(), &mut NullSink);
-        self.screen.feed(data.as_bytes());
-        let reading = Reading { most: u64::MAX, whole_sequences: true, at_end: false };
-        let chunk = self.ring.read(self.read, reading);
-        self.read = chunk.end;
-        let rows = (0..self.screen.size().rows).map(|row| self.screen.row_text(row)).collect();
-        (render_chunk(&chunk), rows)
+    /// Returns the rows that are shown after new output.
+    fn feed(&mut self, data: &str) -> Vec<String> {
+        self.0.feed(data.as_bytes());
+        (0..self.0.size().rows).map(|row| self.0.row_text(row)).collect()
     }
 
     fn resize(&mut self, columns: u16, rows: u16) {
         let most = MOST_CELLS as u16;
-        self.screen.resize(screen::Size { columns: columns.clamp(1, most), rows: rows.clamp(1, most) });
+        self.0.resize(screen::Size { columns: columns.clamp(1, most), rows: rows.clamp(1, most) });
     }
 }
 

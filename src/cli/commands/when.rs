@@ -28,10 +28,10 @@ use crate::{
 /// The longest file that `add` and `test` read, in bytes.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// List, add and test rules that stand
+/// List, add and test rules
 ///
 /// A rule runs a program, sends an HTTP request, notifies or types when something happens in panes.
-/// Rules stand in the configuration (`[[when]]`), or are added here until they are removed.
+/// Rules are in the configuration (`[[when]]`), or are added here until they are removed.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap when list
@@ -65,7 +65,7 @@ enum Word {
         /// For the retained output, the screen, the commands and the agent of this pane
         #[arg(short = 't', value_name = "PANE", conflicts_with = "recording")]
         target: Option<String>,
-        /// For a recording (asciicast), which counts as a pane of `-t`'s names, or of none
+        /// Play a recording (asciicast); ignores `panes`, `agents` and `hosts`
         #[arg(long, value_name = "FILE")]
         recording: Option<PathBuf>,
         /// Test this rule, a TOML file as for `add`, instead of those in effect
@@ -276,5 +276,9 @@ fn text_of(file: &Path) -> Result<String> {
 /// Reads a rule from a TOML file.
 fn rule_in(file: &Path) -> Result<WhenRule> {
     let text = text_of(file)?;
-    toml::from_str(&text).map_err(|error| Error::invalid(format!("{}: {}", file.display(), error.message())))
+    toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or_else(String::new, |before| format!(":{}", before.matches('\n').count() + 1));
+        Error::invalid(format!("{}{line}: {}", file.display(), error.message()))
+    })
 }

@@ -134,6 +134,35 @@ fn a_line_without_an_end_fires_when_it_rests() {
 }
 
 #[test]
+fn a_rewritten_line_is_a_new_line_wherever_the_output_is_cut() {
+    let text =
+        "10% error: 1\r20% error: 2\r\u{1b}[Kerror: 3\r\ndone: error: 4\r\r\n\u{1b}[31mtyqo\u{8}\u{8}po: error: 5\n";
+    let wanted = ["10% error: 1", "20% error: 2", "error: 3", "done: error: 4", "typo: error: 5"];
+    for size in [1, 2, 3, 7, text.len()] {
+        let (mut world, mut fired) = (World::new(OUTPUT), Vec::new());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(size.min(rest.len()));
+            // Longer than `every`; a line's rest is not awaited.
+            world.now += MINUTE;
+            for part in piece.split_inclusive(['\r', '\n']) {
+                world.now += MINUTE;
+                fired.extend(world.print(part).into_iter().map(|(_, text)| text));
+            }
+            rest = after;
+        }
+        assert_eq!(fired, wanted, "{size}");
+    }
+    // What is printed elsewhere on the screen is another line.
+    let mut world = World::new(OUTPUT);
+    assert_eq!(world.print("error: 1\u{1b}[3;1Hx\n"), one("a", "error: 1"));
+    // Escape sequences alone are no output.
+    let mut world = World::new("[[when]]\nname='q'\nquiet='1m'\nnotify=true\n");
+    world.print("\u{1b}[?25l\u{1b}[31m");
+    assert_eq!(world.matcher.due(), None);
+}
+
+#[test]
 fn a_gap_ends_a_line_and_a_long_line_is_cut() {
     let mut world = World::new(OUTPUT);
     world.print("error: ");
@@ -173,6 +202,27 @@ fn a_row_fires_when_it_begins_to_match() {
     assert_eq!(world.show(0, ""), []);
     assert_eq!(world.show(1, ""), []);
     assert_eq!(world.show(5, "ready"), one("a", "ready"));
+}
+
+#[test]
+fn a_row_fires_again_after_a_pane_shrank() {
+    let mut world = World::new("[[when]]\nname='a'\nscreen='^ready'\nnotify=true\nevery='100ms'\n");
+    assert_eq!(world.show(20, "ready"), one("a", "ready"));
+    world.pass(MINUTE);
+    let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(1), offset: 0 };
+    let shrunk = Event::Screen {
+        pane: PaneId(1),
+        rows: vec![0],
+        lines: Some(vec![String::new()]),
+        size: Size { width: 80, height: 10 },
+        cursor_x: 0,
+        cursor_y: 0,
+        cursor_visible: true,
+        alternate: false,
+        cursor,
+    };
+    assert_eq!(texts(&world.event(&shrunk)), []);
+    assert_eq!(world.show(0, "ready"), one("a", "ready"));
 }
 
 #[test]
@@ -360,6 +410,51 @@ fn new_rules_do_not_see_what_was_there() {
     assert_eq!(world.pass(MINUTE), []);
     assert_eq!(world.print("\nerror: 2\n"), one("a", "error: 2"));
     assert_eq!(world.pass(MINUTE), one("b", ""));
+}
+
+#[test]
+fn a_change_of_other_rules_changes_nothing_for_a_rule() {
+    let kept = "[[when]]\nname='long'\nquiet='5m'\nnotify=true\n[[when]]\nname='short'\nquiet='30s'\nnotify=true\n\
+                [[when]]\nname='row'\nscreen='^ready'\nnotify=true\nevery='100ms'\n\
+                [[when]]\nname='line'\noutput='error: 1'\nnotify=true\nevery='100ms'\n";
+    let other = "[[when]]\nname='other'\nquiet='1m'\nnotify=true\n\
+                 [[when]]\nname='row2'\nscreen='^ready'\nnotify=true\nevery='100ms'\n";
+    let mut world = World::new(kept);
+    world.print("error: 1");
+    assert_eq!(world.pass(MINUTE), [one("line", "error: 1"), one("short", "")].concat());
+    assert_eq!(world.show(0, "ready"), one("row", "ready"));
+    // Before the others, so that every place changes.
+    world.matcher.set_rules(Arc::new(rules(&format!("{other}{kept}")).unwrap()));
+    world.pass(MINUTE);
+    // The whole screen comes again.
+    assert_eq!(world.show(0, "ready"), []);
+    assert_eq!(world.print("2"), []);
+    world.matcher.set_rules(Arc::new(rules(kept).unwrap()));
+    assert_eq!(world.pass(5 * MINUTE), [one("short", ""), one("long", "")].concat());
+    assert_eq!(world.show(1, ""), []);
+    assert_eq!(world.show(0, ""), []);
+    assert_eq!(world.show(0, "ready"), one("row", "ready"));
+    // A quiet that has begun goes on for a rule that stays.
+    world.print("x");
+    world.pass(MINUTE);
+    world.matcher.set_rules(Arc::new(rules(&format!("{other}{kept}")).unwrap()));
+    assert_eq!(world.pass(5 * MINUTE), one("long", ""));
+    // It is the next quiet that counts for a new one.
+    world.print("x");
+    assert_eq!(world.pass(MINUTE), [one("short", ""), one("other", "")].concat());
+}
+
+#[test]
+fn a_short_text_that_was_typed_hides_nothing_but_its_echo() {
+    let mut world = World::new("[[when]]\nname='a'\noutput='y'\nnotify=true\nevery='100ms'\n");
+    world.typed(1, "y");
+    assert_eq!(world.print("proceed? [y/N] y\ny\n"), []);
+    assert_eq!(world.print("you may go\n"), one("a", "you may go"));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.print("ready\n"), one("a", "ready"));
+    // Later it is no echo.
+    world.pass(ECHO);
+    assert_eq!(world.print("y\n"), one("a", "y"));
 }
 
 /// 1,000 rules on 200 panes: what a line costs does not grow with rules that do not match.
