@@ -4,6 +4,7 @@
 mod bounds;
 mod protocol;
 mod questions;
+mod rules;
 
 use std::{
     collections::BTreeMap,
