@@ -13,9 +13,11 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 #[cfg(feature = "daemon")]
-use muxtap_api::wire;
+use muxtap_api::{Error, wire};
 use muxtap_api::{WaitAnswer, WaitOutcome, WaitRequest};
 
+#[cfg(feature = "daemon")]
+use super::guard::Login;
 #[cfg(feature = "daemon")]
 use super::replace::{OwnTurn, READS_ONLY, moved};
 use super::{
@@ -84,6 +86,7 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
     let hold = if request.fields.0.detach { again.hold.or(Some(Duration::ZERO)) } else { None };
     let hold = hold.map(|hold| hold.saturating_sub(begun_at.elapsed()));
     let id = id.into_inner().unwrap_or_default();
+    check_may_relay(&request.parts, &id)?;
     Ok(request.app.wait_elsewhere(&id, hold, reads_only(&request.parts)).await?)
 }
 
@@ -113,6 +116,7 @@ pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> 
     if relay.is_some() {
         return Ok(moved());
     }
+    check_may_relay(&request.parts, &request.target)?;
     let hold = timeout.map_or(Duration::ZERO, Duration::from_millis).saturating_sub(begun_at.elapsed());
     Ok(request.app.wait_elsewhere(&request.target, Some(hold), reads_only).await?)
 }
@@ -125,8 +129,40 @@ fn continues(parts: &Parts) {
     }
 }
 
+/// Checks that this daemon may pass the rest of a wait on: the end of a login becomes known to the
+/// other daemon alone.
+#[cfg(feature = "daemon")]
+fn check_may_relay(parts: &Parts, id: &str) -> muxtap_api::Result<()> {
+    if parts.extensions.get::<Login>().is_none() {
+        return Ok(());
+    }
+    Err(Error::unavailable(format!(
+        "another muxtap daemon has taken over and continues wait {id}: request its result by `GET /v1/waits/{id}`"
+    )))
+}
+
 /// Returns whether the caller's answers mark no match.
 #[cfg(feature = "daemon")]
 fn reads_only(parts: &Parts) -> bool {
     parts.extensions.get::<muxtap_page::PageSession>().is_some_and(|page| page.reads_only)
+}
+
+#[cfg(all(test, feature = "daemon"))]
+mod tests {
+    use muxtap_page::PageSessions;
+
+    use super::*;
+
+    #[test]
+    fn a_login_gets_no_result_through_a_replaced_daemon() {
+        let parts = || axum::http::Request::new(()).into_parts().0;
+        assert!(check_may_relay(&parts(), "w1").is_ok());
+        let mut of_page = parts();
+        let sessions = PageSessions::default();
+        let code = sessions.redeem(&sessions.code(false).unwrap()).unwrap();
+        let session = sessions.verify(&sessions.log_in(&code, 0).unwrap(), 0).unwrap();
+        of_page.extensions.insert(Login::Page { sessions, session });
+        let error = check_may_relay(&of_page, "w1").unwrap_err();
+        assert!(error.message.contains("/v1/waits/w1"), "{error}");
+    }
 }
