@@ -472,7 +472,11 @@ fn as_shown(call: &CallContext) -> Engine {
 /// mode can end all questions.
 async fn ask_person(call: &CallContext, tier: Tier, what: &str) -> Result<()> {
     let asked = match &call.elicitation {
-        Some(elicitation) => elicitation.ask_user(what, std::future::pending()).await,
+        Some(elicitation) => {
+            // As in `confirm`: the whole call, also its variables.
+            let question = format!("{}?\n\n{}", plain::message(what), plain::json(elicitation.call()));
+            elicitation.ask_user(&question, std::future::pending()).await
+        }
         None => ElicitationOutcome::Unavailable("no person can be asked".into()),
     };
     match asked {

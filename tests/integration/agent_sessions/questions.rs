@@ -317,7 +317,8 @@ fn a_token_is_not_enough_to_answer_a_permission_question() {
     // Nor to end all questions by another mode.
     let mode = asked(&addr, &token, "PATCH", &session.path(""), Some(&json!({"mode": "bold"})));
     let said = String::from_utf8_lossy(&mode.body).into_owned();
-    let is_refused = |said: &str| said.contains("UNAUTHORIZED") && said.contains("a token is not enough to change them");
+    let is_refused =
+        |said: &str| said.contains("UNAUTHORIZED") && said.contains("a token is not enough to change them");
     assert!(is_refused(&said), "{said}");
     let begin = json!({"provider": "sdk", "cwd": world.path("work"), "resume": "old-1", "mode": "bold"});
     let begun = asked(&addr, &token, "POST", "/v1/agent-sessions", Some(&begin));
