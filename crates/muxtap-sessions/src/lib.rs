@@ -226,7 +226,8 @@ impl AgentSessions {
     /// Errors: `UNAUTHORIZED` for an agent, and for a caller with only a token; `READ_ONLY`.
     pub fn check_mode(&self, engine: &Engine, provider: &str, caller: Option<&Lineage>) -> Result<()> {
         engine.authorize(Tier::Create)?;
-        session::check_person(engine, caller, false).inspect_err(|error| {
+        let is_own = self.all().iter().any(|session| session.is_own(caller));
+        session::check_person(engine, caller, is_own.then_some("an agent of this muxtap")).inspect_err(|error| {
             engine.record_about("agent-create", &format!("session:{provider}:"), error.code.as_str());
         })
     }

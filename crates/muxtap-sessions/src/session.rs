@@ -506,7 +506,7 @@ impl Session {
     }
 
     /// Returns whether this session's agent, or one of its terminals, started a process.
-    fn is_own(&self, process: Option<&Lineage>) -> bool {
+    pub(super) fn is_own(&self, process: Option<&Lineage>) -> bool {
         let agent = self.lock().pid;
         process
             .is_some_and(|process| agent.into_iter().chain(self.about.terminals.pids()).any(|pid| process.has_pid(pid)))
@@ -516,7 +516,7 @@ impl Session {
     ///
     /// Error: `UNAUTHORIZED`, as for an answer.
     pub(super) fn check_person(&self, engine: &Engine, caller: Option<&Lineage>) -> Result<()> {
-        check_person(engine, caller, self.is_own(caller))
+        check_person(engine, caller, self.is_own(caller).then_some("this agent"))
     }
 
     /// Returns the agent's own sessions, once they are listed.
@@ -919,13 +919,15 @@ fn not_a_person(engine: &Engine, caller: Option<&Lineage>, is_own: bool) -> Opti
 
 /// Checks whether a caller may choose the mode or an option, which can end an agent's questions.
 ///
+/// `own`: the agent that is known to have started the calling process.
+///
 /// Error: `UNAUTHORIZED`, as for an answer.
-pub(super) fn check_person(engine: &Engine, caller: Option<&Lineage>, is_own: bool) -> Result<()> {
+pub(super) fn check_person(engine: &Engine, caller: Option<&Lineage>, own: Option<&str>) -> Result<()> {
     let what = "the mode and the options decide what an agent asks a person";
-    let why = match not_a_person(engine, caller, is_own) {
+    let why = match not_a_person(engine, caller, own.is_some()) {
         None => return Ok(()),
         Some(NotAPerson::Agent(whose)) => {
-            let whose = if whose == "it" { "this agent" } else { whose };
+            let whose = own.unwrap_or(whose);
             format!("{what}, and this request comes from a process that {whose} started")
         }
         Some(NotAPerson::Token) => {
