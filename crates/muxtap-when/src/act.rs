@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Error, InputRequest, Tier, WhenInfo};
+use muxtap_api::{Epoch, Error, ErrorCode, InputRequest, Tier, WhenInfo};
 use muxtap_core::protocol::ids::PaneId;
-use muxtap_engine::{Caller, Engine, Pane, Principal, is_absent};
+use muxtap_engine::{Caller, Engine, Principal, is_absent};
 use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
@@ -48,9 +48,18 @@ pub(crate) struct Actor {
     /// The servers that are watched, and for which rules.
     watched: Mutex<BTreeMap<String, Arc<RuleSet>>>,
     /// Why servers are not watched.
-    unwatched: Mutex<BTreeMap<String, String>>,
+    unwatched: Mutex<BTreeMap<String, Unwatched>>,
     /// The tasks that carry out firings.
     pub(crate) tasks: TaskTracker,
+}
+
+/// Why a server is not watched.
+#[derive(Debug, PartialEq, Eq)]
+struct Unwatched {
+    why: String,
+    /// Whether tmux did not respond on this machine, for example because it just ended: that is logged, but
+    /// no problem of the rules.
+    is_down: bool,
 }
 
 /// The state of a rule by its name.
@@ -167,22 +176,26 @@ impl Actor {
     /// Records why a server is not watched, and logs each cause once; `None`: it is watched, or need not be.
     pub(crate) fn set_problem(&self, server: &str, error: Option<&Error>) {
         // A server that does not run is watched when it does.
-        let why = error.filter(|error| !is_absent(error)).map(|error| error.message.clone());
+        let cause = error.filter(|error| !is_absent(error)).map(|error| Unwatched {
+            why: error.message.clone(),
+            is_down: Path::new(server).is_absolute() && error.code == ErrorCode::TmuxUnavailable,
+        });
         let mut unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(why) = why else {
+        let Some(cause) = cause else {
             drop(unwatched.remove(server));
             return;
         };
-        if unwatched.get(server) != Some(&why) {
-            tracing::warn!("rules: {server} is not watched: {why}");
-            unwatched.insert(server.to_owned(), why);
+        if unwatched.get(server) != Some(&cause) {
+            tracing::warn!("rules: {server} is not watched: {}", cause.why);
+            unwatched.insert(server.to_owned(), cause);
         }
     }
 
     /// Returns why servers are not watched.
     pub(crate) fn problems(&self) -> Vec<String> {
         let unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
-        unwatched.iter().map(|(server, why)| format!("{server} is not watched: {why}")).collect()
+        let listed = unwatched.iter().filter(|(_, cause)| !cause.is_down);
+        listed.map(|(server, Unwatched { why, .. })| format!("{server} is not watched: {why}")).collect()
     }
 
     pub(crate) fn journal(&self) -> &Journal {
@@ -386,7 +399,7 @@ impl Actor {
             Ok((server, pane))
         };
         let (server, pane) = on_engine(own.clone(), find).await.map_err(message)?;
-        check_place(fired, typing.into.is_some(), &pane)?;
+        check_place(fired, typing.into.is_some(), (pane.id(), pane.cursor().epoch))?;
         check_time(fired.at.elapsed())?;
         let request = if typing.text.is_empty() {
             InputRequest { keys: Some(vec!["Enter".into()]), ..InputRequest::default() }
@@ -407,9 +420,10 @@ impl Actor {
 
 /// Checks that a pane belongs to the tmux server of the event, and is the event's unless the rule names
 /// another one: after a server's end, the next one has panes with the same ids.
-fn check_place(fired: &Fired, is_other: bool, pane: &Pane) -> Result<(), String> {
-    let is_same = fired.epoch.map_or(is_other, |epoch| pane.cursor().epoch == epoch);
-    if is_same && (is_other || pane.id() == fired.pane) {
+fn check_place(fired: &Fired, is_other: bool, (pane, epoch): (PaneId, Epoch)) -> Result<(), String> {
+    // Of a pane that has ended, the epoch is not known.
+    let is_same = fired.epoch.map_or(is_other, |of_event| epoch == of_event);
+    if is_same && (is_other || pane == fired.pane) {
         return Ok(());
     }
     Err(format!("not typed: pane {} of the event has ended", fired.facts.pane))
@@ -433,6 +447,42 @@ mod tests {
         assert_eq!(check_time(TYPE_LATE), Ok(()));
         let late = check_time(TYPE_LATE + Duration::from_millis(1)).unwrap_err();
         assert_eq!(late, "not typed: the event was 5001 ms ago; expected at most 5 s");
+    }
+
+    #[test]
+    fn a_text_is_not_typed_into_a_pane_of_another_server() {
+        let set = crate::rule::tests::rules("[[when]]\nname='a'\noutput='x'\ntype='y'\n").unwrap();
+        let (this, next) = (Epoch { server: 1, engine: 1 }, Epoch { server: 2, engine: 1 });
+        let fired = |epoch| Fired {
+            rule: set.rules[0].clone(),
+            facts: Facts::default(),
+            pane: PaneId(1),
+            at: Instant::now(),
+            epoch,
+        };
+        let allows = |epoch, is_other, pane| check_place(&fired(epoch), is_other, pane).is_ok();
+        assert!(allows(Some(this), false, (PaneId(1), this)));
+        assert!(!allows(Some(this), false, (PaneId(1), next)));
+        assert!(!allows(Some(this), false, (PaneId(2), this)));
+        assert!(!allows(None, false, (PaneId(1), this)));
+        // `into`: another pane, of the same server.
+        assert!(allows(Some(this), true, (PaneId(2), this)));
+        assert!(!allows(Some(this), true, (PaneId(2), next)));
+        assert!(allows(None, true, (PaneId(2), this)));
+    }
+
+    #[test]
+    fn each_cause_of_an_unwatched_server_is_listed_until_it_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let actor = Actor::new(Journal::new(dir.path().join("when.jsonl")));
+        let error = |code| Error::new(code, "why");
+        actor.set_problem("/s", Some(&error(ErrorCode::ResourceLimit)));
+        actor.set_problem("/t", Some(&error(ErrorCode::TmuxUnavailable)));
+        actor.set_problem("box/t", Some(&error(ErrorCode::TmuxUnavailable)));
+        assert_eq!(actor.problems(), ["/s is not watched: why", "box/t is not watched: why"]);
+        actor.set_problem("/s", None);
+        actor.set_problem("box/t", None);
+        assert_eq!(actor.problems(), Vec::<String>::new());
     }
 
     #[test]

@@ -25,20 +25,17 @@ fn a_list_shows_no_secret() {
     }
 }
 
-fn stored(rules: &[&str]) -> Result<Vec<WhenRule>> {
-    Ok(rules.iter().map(|fields| rule(fields)).collect())
-}
-
 #[test]
 fn a_stored_rule_that_is_left_out_is_kept_until_it_is_removed() {
     let checked = |fields: &str| Arc::new(Rule::of(rule(fields)).unwrap());
     let mut all = All { configured: vec![checked("name='own'\nended=true\nnotify=true")], ..All::default() };
-    all.restore(stored(&[
+    let stored = [
         "name='good'\nended=true\nnotify=true",
         "name='own'\nquiet='1m'\nnotify=true",
         "name='wrong'\noutput='('\nnotify=true",
         "name='newer'\nnotify=true",
-    ]));
+    ];
+    all.restore(Ok(stored.map(rule).into()));
     let names = |all: &All| all.to_store().map(|rule| rule.name.clone()).collect::<Vec<_>>();
     assert_eq!(all.added.len(), 1);
     assert_eq!(all.problems().len(), 3, "{:?}", all.problems());
