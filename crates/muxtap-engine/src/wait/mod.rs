@@ -287,7 +287,7 @@ impl Server {
     /// Error: `TMUX_UNAVAILABLE` if another daemon takes over before the wait has begun.
     async fn begin(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
         // A wait that has begun is returned: until then, the waits cannot leave.
-        self.engine.shared.waits.unless_left(self.begin_here(request, id)).await
+        self.engine.shared.waits.unless_left(Box::pin(self.begin_here(request, id))).await
     }
 
     async fn begin_here(&self, request: &WaitRequest, id: Option<String>) -> Result<Arc<Core>> {
