@@ -462,7 +462,7 @@ fn the_status_line_shows_who_asks_and_never_starts_a_daemon() {
     let (world, pane) = stage(&["claude"]);
     // tmux starts the command again: a daemon that was stopped stays so.
     let silent = world.muxtap(&["status-line"]);
-    assert_eq!((silent.text(), silent.stderr.as_str(), silent.status), ("".into(), "", 0));
+    assert_eq!((silent.text().as_str(), silent.stderr.as_str(), silent.status), ("", "", 0));
     assert_eq!(world.muxtap(&["status"]).status, 1);
     let bin = Path::new(env!("CARGO_BIN_EXE_muxtap"));
     world.tmux(&["rename-session", "-t", "wide", "a#[fg=red]b"]);

@@ -320,23 +320,19 @@ impl Mcp {
         let host = asked.place(call)?;
         let id = asked.resumed_id().unwrap_or_default();
         let peer = host.and_then(|host| call.rooms.peers.of(&call.engine, &host));
-        match peer {
-            Some(peer) => {
-                call.engine.authorize(muxtap_api::Tier::Read)?;
-                peer.cancel_wait(id);
-                Ok(())
-            }
-            None => {
-                // The response has no result, so neither counts as an answer.
-                call.engine.abandon_wait(id);
-                let left = call.engine.reading_only().wait_result(id, Some(0)).await?;
-                if left.outcome != WaitOutcome::Pending {
-                    return Ok(());
-                }
-                // Another caller's wait.
-                call.engine.cancel_wait(id).await.map(drop)
-            }
+        if let Some(peer) = peer {
+            call.engine.authorize(muxtap_api::Tier::Read)?;
+            peer.cancel_wait(id);
+            return Ok(());
         }
+        // The response has no result, so neither counts as an answer.
+        call.engine.abandon_wait(id);
+        let left = call.engine.reading_only().wait_result(id, Some(0)).await?;
+        if left.outcome != WaitOutcome::Pending {
+            return Ok(());
+        }
+        // Another caller's wait.
+        call.engine.cancel_wait(id).await.map(drop)
     }
 }
 

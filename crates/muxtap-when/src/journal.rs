@@ -212,6 +212,7 @@ mod tests {
     /// WN2.
     #[test]
     fn a_firing_without_an_end_is_not_known_to_the_next_daemon() {
+        use WhenState::{Done, Failed, Lost, NotKnown, Running};
         let dir = tempfile::tempdir().unwrap();
         let first = journal(&dir);
         let (done, failed, open) = (facts(&first, "1"), facts(&first, "2"), facts(&first, "3"));
@@ -225,7 +226,6 @@ mod tests {
             let read = journal.read(100, None).unwrap();
             read.into_iter().map(|firing| (firing.text, firing.state)).collect::<Vec<_>>()
         };
-        use WhenState::{Done, Failed, Lost, NotKnown, Running};
         let seen = |third| {
             [("1", Done), ("2", Failed), ("3", third), ("4", Lost)].map(|(text, state)| (text.to_owned(), state))
         };

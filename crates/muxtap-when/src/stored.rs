@@ -58,7 +58,7 @@ mod tests {
         assert!(stored.read().unwrap().is_empty());
         let rule = WhenRule { name: "a".into(), ended: true, notify: true, ..WhenRule::default() };
         stored.write([&rule].into_iter()).unwrap();
-        assert_eq!(stored.read().unwrap(), [rule.clone()]);
+        assert_eq!(stored.read().unwrap(), std::slice::from_ref(&rule));
         assert_eq!(fs::metadata(&stored.0).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&stored.0, "[{\"name\": \"s3cret\", \"new\": 1}]").unwrap();
         let refused = stored.read().unwrap_err().message;

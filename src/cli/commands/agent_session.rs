@@ -748,7 +748,7 @@ impl Printer {
 
     /// Ends an open line of a message.
     fn end_message(&mut self) -> std::result::Result<(), Failure> {
-        if std::mem::take(&mut self.in_message) { output::print("\n".to_owned()) } else { Ok(()) }
+        if std::mem::take(&mut self.in_message) { output::print("\n") } else { Ok(()) }
     }
 
     /// Prints a part of the agent's text.

@@ -460,9 +460,10 @@ fn a_short_text_that_was_typed_hides_nothing_but_its_echo() {
 /// 1,000 rules on 200 panes: what a line costs does not grow with rules that do not match.
 #[test]
 fn nothing_is_due_while_nothing_happens() {
-    let toml: String = (0..1000)
+    let toml = (0..1000)
         .map(|number| format!("[[when]]\nname='r{number}'\noutput='never {number}$'\nnotify=true\n"))
-        .collect();
+        .collect::<Vec<_>>()
+        .concat();
     let mut world = World::new(&toml);
     for pane in 2..200 {
         world.open(pane, "w");
@@ -480,7 +481,7 @@ proptest! {
         cuts in prop::collection::vec(1..7usize, 1..20),
     ) {
         let toml = "[[when]]\nname='a'\noutput='^a+$'\nnotify=true\nevery='100ms'\n";
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let text = lines.join("\n") + "\n";
         let (mut world, mut fired, mut rest) = (World::new(toml), Vec::new(), text.as_str());
         for size in cuts.iter().cycle() {
             if rest.is_empty() {
