@@ -172,11 +172,11 @@ pub struct WhenInfo {
     pub error: Option<String>,
 }
 
-/// `GET /v1/when/log`: which firings are returned.
+/// `GET /v1/when-log`: which firings are returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct WhenLogQuery {
-    /// The maximum number, the latest ones (default 100).
+    /// The maximum number, the latest ones (default 100, at most 10,000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
     /// Only firings of this rule.
@@ -184,7 +184,7 @@ pub struct WhenLogQuery {
     pub rule: Option<String>,
 }
 
-/// `GET /v1/when/log`: the journal.
+/// `GET /v1/when-log`: the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhenLog {
     /// The firings, oldest first.

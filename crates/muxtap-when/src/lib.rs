@@ -1,7 +1,7 @@
 //! Rules: what has to happen, in which panes, and what muxtap does then.
 //!
-//! One subscription for each tmux server feeds a [`Matcher`](matcher::Matcher), which is pure: events and
-//! time in, firings out. An [`Actor`](act::Actor) journals each firing and carries it out. All of that runs
+//! One subscription for each tmux server feeds a `Matcher`, which is pure: events and
+//! time in, firings out. An `Actor` journals each firing and carries it out. All of that runs
 //! on a thread of its own; without rules there is neither the thread nor a subscription. `docs/when.md`
 //! describes the rules.
 
@@ -47,6 +47,8 @@ use self::{
 
 /// The number of firings that a log has unless the caller names one.
 const LOGGED: u64 = 100;
+/// The largest number that a caller may name.
+const MOST_LOGGED: u64 = 10_000;
 
 /// Where the rules of a daemon are kept.
 #[derive(Clone, Debug)]
@@ -285,11 +287,16 @@ impl When {
         Ok(())
     }
 
-    /// Returns the latest firings. Error: `READ_ONLY`; `CONFLICT` if the journal cannot be read.
+    /// Returns the latest firings. Error: `READ_ONLY`; `INVALID_ARGUMENT` for more than 10,000; `CONFLICT` if
+    /// the journal cannot be read.
     pub async fn log(&self, engine: &Engine, query: &WhenLogQuery) -> Result<WhenLog> {
         engine.authorize(Tier::Read)?;
         let Some(inner) = self.inner.clone() else { return Ok(WhenLog::default()) };
-        let most = usize::try_from(query.n.unwrap_or(LOGGED)).unwrap_or(usize::MAX);
+        let most = query.n.unwrap_or(LOGGED);
+        if most > MOST_LOGGED {
+            return Err(Error::invalid(format!("n: too large: {most}; expected at most {MOST_LOGGED}")));
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let rule = query.rule.clone();
         let read = tokio::task::spawn_blocking(move || inner.actor.journal().read(most, rule.as_deref())).await;
         let read = read.map_err(|error| Error::internal(error.to_string()))?;

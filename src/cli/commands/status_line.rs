@@ -20,7 +20,7 @@ use crate::{
 const FORMAT: &str = "{?asking:! {target} asks{?more: +{more}}}{?asking:{?working:, }}{?working:{working} working}\
                       {?errored: {errored} failed}";
 
-/// Print a line for tmux's status line whenever an agent's state changes
+/// Print a line for tmux's status line at each change
 ///
 /// For `#(muxtap status-line)` in `status-right`: one process prints a line at each change, and tmux
 /// shows the last one. Prints nothing and exits if no daemon runs.
