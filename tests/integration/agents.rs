@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::common::{Background, World, eventually};
+use crate::common::{Background, World, eventually, tmux_program};
 
 /// Follows commands, one a line: `run COMMAND`, `show FILE`, `title TEXT`, `bell`, `flood TEXT`, `exit STATUS`.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -465,6 +465,10 @@ fn the_status_line_shows_who_asks_and_never_starts_a_daemon() {
     assert_eq!((silent.text().as_str(), silent.stderr.as_str(), silent.status), ("", "", 0));
     assert_eq!(world.muxtap(&["status"]).status, 1);
     let bin = Path::new(env!("CARGO_BIN_EXE_muxtap"));
+    // The plugin's tmux is that of the server.
+    if tmux_program().starts_with('/') {
+        std::os::unix::fs::symlink(tmux_program(), world.path("bin/tmux")).unwrap();
+    }
     world.tmux(&["rename-session", "-t", "wide", "a#[fg=red]b"]);
     world.tmux(&["set-option", "-g", "@muxtap_program", &bin.display().to_string()]);
     world.tmux(&["set-option", "-g", "@muxtap_format", "({?asking:{target} asks}{working} works)"]);
@@ -477,7 +481,7 @@ fn the_status_line_shows_who_asks_and_never_starts_a_daemon() {
     // A person's terminal is a pane of another server.
     let outer = World::new();
     let person = outer.tmux(&["new-session", "-d", "-x", "120", "-y", "30", "-P", "-F", "#{pane_id}", "exec sh"]);
-    let attach = format!("TMUX= exec tmux -S {} attach", world.socket().display());
+    let attach = format!("TMUX= TERM=screen exec {} -u -S {} attach", tmux_program(), world.socket().display());
     type_line(&outer, &person, &attach);
     let bar = || {
         let screen = outer.tmux(&["capture-pane", "-p", "-t", &person]);
