@@ -62,6 +62,14 @@ impl Gated {
         self.world.tmux(&["capture-pane", "-p", "-t", &self.pane]).trim_end().to_owned()
     }
 
+    /// Returns whether the line was given up, on a machine so full that the gate opened after the 15 s for which a shell
+    /// is awaited. Then nothing has run.
+    fn is_given_up(&self, answer: &Answer) -> bool {
+        let is_given_up = answer.status == 1 && answer.stderr.contains("does not show what is typed; nothing was run");
+        assert!(!is_given_up || self.count() == 0, "{answer:?}\n{}", self.screen());
+        is_given_up
+    }
+
     /// Returns how often the command `echo x >>ran` has run. The shell waits for a line again.
     fn count(&self) -> usize {
         self.world.ok(&["wait-for", "-t", &self.pane, "--stable", "0.5", "-T", "20"]);
@@ -86,6 +94,9 @@ fn enter_while_the_line_is_compared_runs_the_command_once() {
     gated.enter();
     gated.opens();
     let answer = run.finish();
+    if gated.is_given_up(&answer) {
+        return;
+    }
     assert_eq!((answer.text().as_str(), answer.status), ("hi\n", 0), "{answer:?}\n{}", gated.screen());
     assert_eq!(gated.count(), 1, "{}", gated.screen());
     assert_eq!(gated.world.ok(&["run", "-t", &gated.pane, "-T", "20", "echo on"]), "on");
@@ -110,6 +121,9 @@ fn enter_while_the_line_is_compared_may_end_the_shell() {
     gated.enter();
     gated.opens();
     let answer = run.finish();
+    if gated.is_given_up(&answer) {
+        return;
+    }
     assert_eq!(answer.status, 3, "{answer:?}");
     assert_eq!(fs::read_to_string(gated.world.path("work/ran")).unwrap(), "x\n");
 }
