@@ -210,7 +210,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            noticed = tokio::time::timeout(LONGEST_PAUSE, wait_for_socket(&path)) => noticed.unwrap(),
+            noticed = tokio::time::timeout(LONGEST_PAUSE * 6, wait_for_socket(&path)) => noticed.unwrap(),
             () = listens => {}
         }
     }
