@@ -1,7 +1,11 @@
 //! A person presses Enter while `run` asks for the text at the prompt, or has typed its line and compares it with the
 //! screen: nothing runs twice, and what the answer says is true afterwards, too.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use crate::common::{Answer, Background, World, eventually, is_installed};
 
@@ -62,11 +66,11 @@ impl Gated {
         self.world.tmux(&["capture-pane", "-p", "-t", &self.pane]).trim_end().to_owned()
     }
 
-    /// Returns whether the line was given up, on a machine so full that the gate opened after the 15 s for which a shell
-    /// is awaited. Then nothing has run.
-    fn is_given_up(&self, answer: &Answer) -> bool {
+    /// Returns whether the line was given up because the gate opened after the 15 s for which a shell is awaited, on a
+    /// full machine. Then nothing has run.
+    fn is_given_up(&self, answer: &Answer, shut: Duration) -> bool {
         let is_given_up = answer.status == 1 && answer.stderr.contains("does not show what is typed; nothing was run");
-        assert!(!is_given_up || self.count() == 0, "{answer:?}\n{}", self.screen());
+        assert!(!is_given_up || shut >= AWAITED && self.count() == 0, "{shut:?} {answer:?}\n{}", self.screen());
         is_given_up
     }
 
@@ -77,6 +81,8 @@ impl Gated {
     }
 }
 
+/// How long `run` awaits a shell that does not read its keys.
+const AWAITED: Duration = Duration::from_secs(15);
 const RAN: &str = "echo x >>ran; echo hi";
 
 /// What an answer says is what happened.
@@ -90,11 +96,13 @@ fn is_true(answer: &Answer, count: usize) -> bool {
 #[test]
 fn enter_while_the_line_is_compared_runs_the_command_once() {
     let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };
+    let begun = Instant::now();
     let run = gated.runs("30", RAN);
     gated.enter();
     gated.opens();
+    let shut = begun.elapsed();
     let answer = run.finish();
-    if gated.is_given_up(&answer) {
+    if gated.is_given_up(&answer, shut) {
         return;
     }
     assert_eq!((answer.text().as_str(), answer.status), ("hi\n", 0), "{answer:?}\n{}", gated.screen());
@@ -117,11 +125,13 @@ fn a_shell_that_does_not_read_its_keys_is_awaited() {
 fn enter_while_the_line_is_compared_may_end_the_shell() {
     let Some(gated) = Gated::at('i', "zsh -f", &[]) else { return };
     gated.world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
+    let begun = Instant::now();
     let run = gated.runs("30", "echo x >>ran; exit 3");
     gated.enter();
     gated.opens();
+    let shut = begun.elapsed();
     let answer = run.finish();
-    if gated.is_given_up(&answer) {
+    if gated.is_given_up(&answer, shut) {
         return;
     }
     assert_eq!(answer.status, 3, "{answer:?}");
