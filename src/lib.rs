@@ -29,7 +29,7 @@
 //! requests and responses.
 //!
 //! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), and `cli`,
-//! `bridge` and `top` (the programs). Without features, only the modules without I/O and [`api`] are
+//! `bridge`, `fleet` and `top` (the programs). Without features, only the modules without I/O and [`api`] are
 //! built. `docs/architecture.md` is a map of the code.
 
 #[cfg(feature = "cli")]

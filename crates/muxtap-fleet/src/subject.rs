@@ -1,0 +1,53 @@
+//! The subjects of a fleet: the one place where they are written.
+//!
+//! Permissions of NATS are permissions on these subjects, so `admin` writes them from here too.
+
+use muxtap_api::Tier;
+
+/// The first tokens of every subject of muxtap.
+pub const PREFIX: &str = "muxtap.v1";
+
+/// Returns a tier's token in subjects: its name.
+pub fn tier_token(tier: Tier) -> &'static str {
+    tier.as_str()
+}
+
+/// Returns the subject at which a host opens links for requests of a tier.
+pub fn open(host: &str, tier: Tier) -> String {
+    format!("{PREFIX}.{host}.{}.open", tier_token(tier))
+}
+
+/// Returns the subject at which a host receives the frames of one link.
+pub fn link(host: &str, tier: Tier, id: &str) -> String {
+    format!("{PREFIX}.{host}.{}.link.{id}", tier_token(tier))
+}
+
+/// Returns the subjects of a host's tier: what a caller of that tier may publish to.
+pub fn of_tier(host: &str, tier: Tier) -> String {
+    format!("{PREFIX}.{host}.{}.>", tier_token(tier))
+}
+
+/// Returns the subjects of a host: what its daemon may subscribe to.
+pub fn of_host(host: &str) -> String {
+    format!("{PREFIX}.{host}.>")
+}
+
+/// Returns the prefix of a member's inboxes. Only that member may subscribe below it, so a reply
+/// below it reaches that member alone.
+pub fn inbox(member: &str) -> String {
+    format!("_INBOX.{member}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tiers_subjects_contain_its_links_and_no_others() {
+        assert_eq!(open("web-1", Tier::Read), "muxtap.v1.web-1.read.open");
+        assert_eq!(link("web-1", Tier::Kill, "k3"), "muxtap.v1.web-1.kill.link.k3");
+        assert_eq!(of_tier("*", Tier::Input), "muxtap.v1.*.input.>");
+        assert_eq!(of_host("web-1"), "muxtap.v1.web-1.>");
+        assert_eq!(inbox("amy"), "_INBOX.amy");
+    }
+}
