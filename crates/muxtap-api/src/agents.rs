@@ -8,15 +8,15 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentState {
-    /// It works.
+    /// The agent works.
     Working,
-    /// It waits for permission to do something.
+    /// The agent waits for permission to do something.
     Permission,
-    /// It waits for an answer to a question.
+    /// The agent waits for an answer to a question.
     Question,
-    /// It waits for its user.
+    /// The agent waits for its user.
     Idle,
-    /// It reports an error.
+    /// The agent reports an error.
     Errored,
     /// Its process has ended.
     Ended,
@@ -89,7 +89,7 @@ pub struct AgentEvidence {
     /// `docs/agent-reports.md`. Absent without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<String>,
-    /// What the agent reports that it does.
+    /// The agent's own description of its work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The agent's own id of its session, as it reported it.
@@ -171,10 +171,10 @@ pub struct ReportAgentRequest {
     /// A number that grows with each report of a source: the newest counts. One past the daemon's
     /// monotonic clock, in microseconds, counts as the time of arrival.
     pub seq: u64,
-    /// What the agent does, in a line.
+    /// A line that describes the agent's work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the agent asks; only with `permission` and `question`.
+    /// The agent's question; only with `permission` and `question`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// The answers that it offers; only with `permission` and `question`.
@@ -200,16 +200,16 @@ pub struct ReportAgentAnswer {
     pub pid: Option<u32>,
 }
 
-/// What a report is worth, compared with the screens since it came.
+/// A report compared with the screens since it arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportPhase {
-    /// The screen has not shown its state yet.
+    /// The screen has not shown the reported state yet.
     #[default]
     Fresh,
-    /// The screen has shown its state.
+    /// The screen has shown the reported state.
     Confirmed,
-    /// The screen has contradicted it since: it does not count any more.
+    /// The screen has contradicted the report since: it no longer counts.
     Spent,
 }
 
@@ -225,13 +225,13 @@ pub struct AgentReport {
     /// The process to which it belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// When it came, in milliseconds since 1970.
+    /// The time of arrival, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What it is worth now.
+    /// The comparison with the screens since then.
     pub phase: ReportPhase,
     /// Whether it is the report that is joined with the screen: the last one of the agent's process.
     pub counts: bool,
-    /// What the agent reports that it does.
+    /// The agent's own description of its work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The agent's own id of its session.

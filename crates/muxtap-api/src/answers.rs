@@ -246,10 +246,10 @@ pub struct Verified {
     /// The number of the first line that differs, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// That line in memory.
+    /// The first line that differs, in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// That line in tmux.
+    /// The first line that differs, in tmux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux: Option<String>,
 }

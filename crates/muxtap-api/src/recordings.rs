@@ -61,10 +61,10 @@ pub struct RecordRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecordState {
-    /// It continues.
+    /// The recording continues.
     #[default]
     Recording,
-    /// It was stopped, or the connection that was attached to it ended.
+    /// The recording was stopped, or the connection that was attached to it ended.
     Stopped,
     /// The pane's program has ended.
     PaneEnded,

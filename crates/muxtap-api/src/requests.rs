@@ -85,7 +85,7 @@ pub struct FormatQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct FormatListQuery {
-    /// What is listed.
+    /// The kind of the listed items.
     pub each: Listed,
     /// The format, as in FORMATS of tmux's manual page: `#{session_name} #{session_windows}`.
     pub format: String,
@@ -94,7 +94,7 @@ pub struct FormatListQuery {
     pub targets: Option<String>,
 }
 
-/// What tmux lists.
+/// The items that tmux lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Listed {

@@ -98,7 +98,7 @@ pub struct AgentChoice {
     pub id: String,
     /// Its label.
     pub name: String,
-    /// What it means.
+    /// The meaning of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
@@ -110,7 +110,7 @@ pub struct SessionOption {
     pub id: String,
     /// Its label.
     pub name: String,
-    /// What it is for: `mode`, `model`, `thought_level`, or another word of the agent.
+    /// Its purpose: `mode`, `model`, `thought_level`, or another word of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
     /// Its value; `true` or `false` for an option that is on or off.
@@ -123,7 +123,7 @@ pub struct SessionOption {
 /// A step of an agent's plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentPlanEntry {
-    /// What is to be done.
+    /// The task of the step.
     pub content: String,
     /// Its priority: `high`, `medium` or `low`.
     pub priority: String,
@@ -350,13 +350,13 @@ pub struct AgentQuestion {
     pub id: String,
     /// The agent's own title for what it wants to do. A person is never shown the title alone.
     pub title: String,
-    /// Who asks, as muxtap knows it: the agent, its session, its process and its directory.
+    /// The asker, as known to muxtap: the agent, its session, its process and its directory.
     #[serde(default)]
     pub asked_by: String,
     /// The kind of the tool (`edit`, `execute` …), if the agent reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// What will happen, as rows of `LABEL: TEXT`: the command, its directory, the URL, the paths, the
+    /// The effect of a yes, as rows of `LABEL: TEXT`: the command, its directory, the URL, the paths, the
     /// changes, and the rest of the input. Control characters are written as numbers; a text that is
     /// too long lacks its middle, and says how much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -397,7 +397,7 @@ pub struct FormField {
     /// Its label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is for.
+    /// The purpose of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether a value is needed.

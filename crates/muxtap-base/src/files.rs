@@ -71,7 +71,7 @@ impl ReadFile {
 /// The treatment of a file of the user's that others may read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenToOthers {
-    /// It is rejected: its contents may be known to others.
+    /// Reject the file: other users may know its contents.
     Refused,
     /// Its mode becomes 0600.
     Closed,
@@ -84,9 +84,9 @@ pub enum OpenToOthers {
 pub enum FileError {
     /// Others may read or write it.
     Open(String),
-    /// It belongs to another user, or has another name that may be another user's.
+    /// The file belongs to another user, or has another name that may be another user's.
     Foreign(String),
-    /// It cannot be opened, or the user's own directory, link or FIFO is in its place.
+    /// The file cannot be opened, or the user's own directory, link or FIFO is in its place.
     Io(io::Error),
 }
 
@@ -332,11 +332,11 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// The treatment of an existing file when a secret is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays.
+    /// Keep the existing file.
     Keep,
-    /// It is replaced.
+    /// Replace the existing file.
     Replace,
-    /// It is an error.
+    /// Fail.
     Refuse,
 }
 
@@ -416,7 +416,7 @@ pub enum SecretError {
     Open(String),
     /// Another user may have put it there.
     Foreign(String),
-    /// It is missing, or cannot be read.
+    /// The file is missing or cannot be read.
     Unreadable(String),
 }
 

@@ -14,7 +14,7 @@ use tracing::{Instrument as _, Span};
 /// The target of all spans that are exported.
 pub const TARGET: &str = "muxtap::span";
 
-/// What an exporter of traces can do with a span.
+/// The operations on spans that an exporter of traces provides.
 #[derive(Clone, Copy, Debug)]
 pub struct Exporter {
     /// Makes the span a child of the one that a `traceparent` names. Ignores a malformed one.

@@ -241,7 +241,7 @@ enum Piece {
     Malformed(usize, String),
     /// A tag or comment has no end, or is too large.
     Unfinished(usize, String),
-    /// It is incomplete. All text belongs to it.
+    /// The tag is incomplete. All text belongs to it.
     Open,
 }
 

@@ -56,7 +56,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// What the URL lacks.
+    /// The part that the URL lacks.
     pub fn parse(text: &str) -> Result<Self, String> {
         let shown = without_credentials(text);
         let mut url = Url::parse(text).map_err(|error| format!("{shown:?}: {error}; {EXPECTED}"))?;
@@ -96,7 +96,7 @@ impl fmt::Display for Endpoint {
 
 /// An exporter that runs. Dropping it sends what is left, for a second at most.
 ///
-/// It starts a thread that must not be created or dropped inside a runtime of tokio.
+/// Creating it starts a thread; neither may happen inside a tokio runtime.
 #[derive(Debug)]
 pub struct Exporter(SdkTracerProvider);
 

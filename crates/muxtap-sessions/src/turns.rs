@@ -117,7 +117,7 @@ impl Turns {
 
     /// Cancels the running prompt, and no other. Returns its number.
     ///
-    /// It becomes `cancelled` when the agent responds, or at `limit`.
+    /// The turn becomes `cancelled` when the agent responds, or at `limit`.
     pub(super) fn interrupt(&mut self, limit: Millis, actions: &mut Vec<Action>) -> Option<u64> {
         let Turn::Running { prompt, cancelled, .. } = &mut self.turn else { return None };
         if cancelled.is_none() {

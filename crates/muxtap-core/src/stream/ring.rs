@@ -29,7 +29,7 @@ const OPEN_LIMIT: u64 = 8 * 1024;
 
 /// A byte ring with absolute offsets and the live decoder of one pane.
 ///
-/// It retains at least its limit, unless it was trimmed further ([`Ring::trim_to`]), and at most
+/// A ring retains at least its limit, unless it was trimmed further ([`Ring::trim_to`]), and at most
 /// one [`SEGMENT`] more. It is independent of time and of tmux.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ring {

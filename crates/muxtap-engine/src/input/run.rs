@@ -60,7 +60,7 @@ pub(super) enum RunEnd {
     Shell,
     /// The shell waits for a line and has not begun the command.
     NotBegun,
-    /// The same, and it never will.
+    /// The shell waits for a line, and will not begin the command any more.
     NotRun,
     /// The shell has begun the command, and waits for a line without having ended it.
     Abandoned,

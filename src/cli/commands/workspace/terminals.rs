@@ -479,9 +479,9 @@ fn program_of(line: &str) -> Option<&str> {
 /// A program that this process does not find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sought {
-    /// It is not in this machine's `PATH`.
+    /// The program is not in this machine's `PATH`.
     Absent,
-    /// It is on another machine.
+    /// The program is on another machine.
     Elsewhere,
 }
 

@@ -12,9 +12,9 @@ const ECHO_PATIENCE: Duration = Duration::from_secs(4);
 
 /// How the terminal shows a line that was typed.
 pub(crate) enum Shown {
-    /// It is shown, with the cursor behind it.
+    /// The line is shown, with the cursor behind it.
     AsTyped(CursorPosition),
-    /// It was not typed: the cursor had moved.
+    /// The line was not typed: the cursor had moved.
     Moved,
     /// Something else is shown.
     Otherwise,
