@@ -3,4 +3,5 @@
 //! NATS carries byte streams between two daemons; what these streams carry is the HTTP of a peer
 //! (`muxtap-peer`), as over ssh.
 
+pub mod frame;
 pub mod subject;
