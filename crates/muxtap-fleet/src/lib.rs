@@ -4,4 +4,15 @@
 //! (`muxtap-peer`), as over ssh.
 
 pub mod frame;
+mod join;
+mod pipe;
+mod service;
+pub mod settings;
 pub mod subject;
+
+pub use self::{
+    join::{Fleet, Offered, Opened, State},
+    pipe::Pipe,
+    service::Member,
+    settings::Settings,
+};

@@ -4,6 +4,8 @@
 
 use muxtap_api::Tier;
 
+use super::settings::is_name;
+
 /// The first tokens of every subject of muxtap.
 pub const PREFIX: &str = "muxtap.v1";
 
@@ -38,6 +40,28 @@ pub fn inbox(member: &str) -> String {
     format!("_INBOX.{member}")
 }
 
+/// The name of the NATS service whose instances are the members.
+pub const SERVICE: &str = "muxtap";
+
+/// Returns the subject of a question of NATS' service protocol (`PING`, `INFO` or `STATS`) to a
+/// member, whose name is its instance's id; `None`: to all members.
+pub fn service(verb: &str, member: Option<&str>) -> String {
+    match member {
+        Some(member) => format!("$SRV.{verb}.{SERVICE}.{member}"),
+        None => format!("$SRV.{verb}.{SERVICE}"),
+    }
+}
+
+/// Returns the member that receives what is published to a subject; `None`: the subject is not an
+/// inbox of a member.
+pub fn member_of(inbox: &str) -> Option<&str> {
+    let (member, rest) = inbox.strip_prefix("_INBOX.")?.split_once('.')?;
+    let is_subject = rest.split('.').all(|token| {
+        !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'>'))
+    });
+    (is_name(member) && is_subject).then_some(member)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +73,17 @@ mod tests {
         assert_eq!(of_tier("*", Tier::Input), "muxtap.v1.*.input.>");
         assert_eq!(of_host("web-1"), "muxtap.v1.web-1.>");
         assert_eq!(inbox("amy"), "_INBOX.amy");
+        assert_eq!(service("INFO", None), "$SRV.INFO.muxtap");
+        assert_eq!(service("PING", Some("web-1")), "$SRV.PING.muxtap.web-1");
+    }
+
+    #[test]
+    fn an_inbox_names_its_member() {
+        assert_eq!(member_of("_INBOX.amy.x7.1"), Some("amy"));
+        for other in
+            ["_INBOX.amy", "_INBOX.amy.", "_INBOX.amy.>", "_INBOX.*.x", "_INBOX..x", "muxtap.v1.amy.x", "_INBOX.a.b..c"]
+        {
+            assert_eq!(member_of(other), None, "{other}");
+        }
     }
 }

@@ -1,0 +1,328 @@
+//! Links between members of a fleet, over a real NATS server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
+
+mod nats;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use muxtap_api::{ErrorCode, Tier};
+use muxtap_fleet::{Fleet, Offered, Settings, State};
+use nats::Nats;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::mpsc,
+};
+use tokio_util::sync::CancellationToken;
+
+struct Member {
+    fleet: Fleet,
+    links: mpsc::UnboundedReceiver<Offered>,
+    end: tokio_util::sync::DropGuard,
+}
+
+fn settings(nats: &Nats, name: &str, offer: &[Tier]) -> Settings {
+    Settings {
+        url: nats.url(),
+        name: name.into(),
+        offer: offer.to_vec(),
+        version: "0.1.0".into(),
+        labels: vec!["role=test".into()],
+        ..Settings::default()
+    }
+}
+
+fn member_by(settings: Settings) -> Member {
+    let end = CancellationToken::new();
+    let (opened, links) = mpsc::unbounded_channel();
+    let fleet = Fleet::join(settings, move |link| drop(opened.send(link)), |_| {}, end.clone()).unwrap();
+    Member { fleet, links, end: end.drop_guard() }
+}
+
+async fn joined(fleet: &Fleet) {
+    fleet.state().wait_for(|state| matches!(state, State::Joined)).await.unwrap();
+}
+
+async fn member(nats: &Nats, name: &str, offer: &[Tier]) -> Member {
+    let member = member_by(settings(nats, name, offer));
+    joined(&member.fleet).await;
+    member
+}
+
+/// Writes numbers to one side, and checks them on the other.
+async fn carry(
+    mut from: impl tokio::io::AsyncWrite + Unpin + Send + 'static,
+    mut to: impl tokio::io::AsyncRead + Unpin,
+    bytes: usize,
+) {
+    let byte = |at: usize| u8::try_from(at % 251).unwrap();
+    let writer = tokio::spawn(async move {
+        let all: Vec<u8> = (0..bytes).map(byte).collect();
+        for chunk in all.chunks(70_001) {
+            from.write_all(chunk).await.unwrap();
+        }
+        from.shutdown().await.unwrap();
+        from
+    });
+    let mut all = Vec::new();
+    to.read_to_end(&mut all).await.unwrap();
+    assert_eq!(all.len(), bytes);
+    assert!(all.iter().enumerate().all(|(at, got)| *got == byte(at)));
+    drop(writer.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_carries_bytes_in_both_directions() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let opened = amy.fleet.open("web-1", Tier::Read).await.unwrap();
+    let served = host.links.recv().await.unwrap();
+    assert_eq!((&*served.member, served.tier), ("amy", Tier::Read));
+    assert_eq!((opened.version.as_str(), opened.takes_keys), ("0.1.0", true));
+    let (there, back) = (tokio::io::split(opened.pipe), tokio::io::split(served.pipe));
+    tokio::join!(carry(there.1, back.0, 20_000_000), carry(back.1, there.0, 20_000_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stops_holds_its_sender_and_no_other_link() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let mut stalled = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let mut unread = host.links.recv().await.unwrap().pipe;
+    let mut sent = 0;
+    // The window, and the buffers on both sides.
+    let chunk = vec![b'x'; 64 << 10];
+    while let Ok(written) = tokio::time::timeout(Duration::from_secs(1), stalled.write(&chunk)).await {
+        sent += written.unwrap();
+        assert!(sent < 4 << 20, "the sender was not held");
+    }
+    let other = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let served = host.links.recv().await.unwrap().pipe;
+    carry(other, served, 5_000_000).await;
+    // The reader goes on, and nothing is missing.
+    let reader = tokio::spawn(async move {
+        let mut all = Vec::new();
+        unread.read_to_end(&mut all).await.unwrap();
+        all.len()
+    });
+    stalled.write_all(&chunk).await.unwrap();
+    drop(stalled);
+    assert_eq!(reader.await.unwrap(), sent + chunk.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absent_host_and_a_tier_that_is_not_offered_are_told_at_once() {
+    let nats = Nats::start("");
+    let _host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let absent = amy.fleet.open("web-2", Tier::Read).await.unwrap_err();
+    assert_eq!(absent.code, ErrorCode::TmuxUnavailable);
+    assert_eq!(absent.message, "host web-2: its daemon is not connected to the fleet");
+    let refused = amy.fleet.open("web-1", Tier::Input).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ReadOnly);
+    assert_eq!(refused.message, "host web-1: it does not offer `input` to the fleet, only: read");
+    assert!(amy.fleet.find("web-2").await.unwrap().is_none());
+    assert!(amy.fleet.find("a.*").await.unwrap().is_none());
+    let found = amy.fleet.find("web-1").await.unwrap().unwrap();
+    assert_eq!((found.labels, found.offer), (vec!["role=test".to_owned()], vec![Tier::Read]));
+    // A host that joins later announces itself.
+    let (met, mut hosts) = mpsc::unbounded_channel();
+    let settings = settings(&nats, "cat", &[]);
+    let cat = Fleet::join(settings, |_| {}, move |host| drop(met.send(host.name.clone())), CancellationToken::new());
+    let cat = cat.unwrap();
+    assert_eq!(hosts.recv().await.as_deref(), Some("web-1"));
+    joined(&cat).await;
+    let _later = member(&nats, "web-0", &[Tier::Read]).await;
+    assert_eq!(hosts.recv().await.as_deref(), Some("web-0"));
+    assert!(cat.known("web-0").is_some() && cat.known("amy").is_none());
+    let hosts: Vec<_> = amy.fleet.hosts().await.unwrap().into_iter().map(|host| host.name).collect();
+    assert_eq!(hosts, ["web-0", "web-1"], "a member that offers nothing is no host");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_served_that_is_not_offered() {
+    let nats = Nats::start("");
+    let _amy = member(&nats, "amy", &[]).await;
+    let bob = member(&nats, "bob", &[]).await;
+    for tier in Tier::ALL {
+        assert!(bob.fleet.open("amy", tier).await.unwrap_err().message.contains("nothing"), "{tier}");
+    }
+    let raw = async_nats::connect(nats.url()).await.unwrap();
+    let asked = raw.request("muxtap.v1.amy.read.open", "{}".into()).await.unwrap_err();
+    assert_eq!(asked.kind(), async_nats::RequestErrorKind::NoResponders);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_daemons_with_one_name_the_first_remains() {
+    let nats = Nats::start("");
+    let first = member(&nats, "web-1", &[Tier::Read]).await;
+    let second = member_by(settings(&nats, "web-1", &[Tier::Read]));
+    let is_out = |state: &State| matches!(state, State::Out(_));
+    let State::Out(error) = second.fleet.state().wait_for(is_out).await.unwrap().clone() else { unreachable!() };
+    assert_eq!(error.code, ErrorCode::Conflict);
+    assert!(error.message.starts_with("name: web-1 is taken in the fleet by the daemon on "), "{error}");
+    assert!(matches!(*first.fleet.state().borrow(), State::Joined));
+    // When the first one leaves, the second one takes its place.
+    drop(first);
+    joined(&second.fleet).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_daemons_that_start_together_with_one_name_exactly_one_joins() {
+    let nats = Nats::start("");
+    let all: Vec<_> = (0..4).map(|_| member_by(settings(&nats, "web-1", &[]))).collect();
+    let mut states = Vec::new();
+    for member in &all {
+        let settled = |state: &State| !matches!(state, State::Connecting);
+        states.push(member.fleet.state().wait_for(settled).await.unwrap().clone());
+    }
+    let count = states.iter().filter(|state| matches!(state, State::Joined)).count();
+    assert_eq!(count, 1, "{states:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_ends_links_on_both_sides_and_is_replaced() {
+    let mut nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let mut pipe = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let mut served = host.links.recv().await.unwrap().pipe;
+    pipe.write_all(b"before").await.unwrap();
+    let mut text = [0; 6];
+    served.read_exact(&mut text).await.unwrap();
+    nats.stop();
+    for side in [&mut pipe, &mut served] {
+        let error = side.read_u8().await.unwrap_err();
+        assert_eq!(error.to_string(), "the connection to NATS was lost");
+    }
+    let lost = |state: &State| matches!(state, State::Disconnected);
+    amy.fleet.state().wait_for(lost).await.unwrap();
+    assert_eq!(amy.fleet.open("web-1", Tier::Read).await.unwrap_err().code, ErrorCode::TmuxUnavailable);
+    nats.restart();
+    joined(&amy.fleet).await;
+    joined(&host.fleet).await;
+    let again = loop {
+        // The host's subscriptions may arrive a moment after those of its caller.
+        if let Ok(opened) = amy.fleet.open("web-1", Tier::Read).await {
+            break opened.pipe;
+        }
+        tokio::task::yield_now().await;
+    };
+    let served = host.links.recv().await.unwrap().pipe;
+    carry(again, served, 1_000_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_cannot_be_reached_at_first_is_joined_later() {
+    let mut nats = Nats::start("");
+    nats.stop();
+    let member = member_by(settings(&nats, "web-1", &[]));
+    let is_out = |state: &State| matches!(state, State::Out(_));
+    member.fleet.state().wait_for(is_out).await.unwrap();
+    let error = member.fleet.open("web-2", Tier::Read).await.unwrap_err();
+    assert!(error.message.contains(&nats.url()), "{error}");
+    nats.restart();
+    joined(&member.fleet).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_no_frame_ends_the_link() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let raw = async_nats::connect(nats.url()).await.unwrap();
+    let mut all = raw.subscribe("muxtap.v1.web-1.read.link.*").await.unwrap();
+    raw.flush().await.unwrap();
+    let mut pipe = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let mut served = host.links.recv().await.unwrap().pipe;
+    pipe.write_all(b"x").await.unwrap();
+    assert_eq!(served.read_u8().await.unwrap(), b'x');
+    let first = futures_util::StreamExt::next(&mut all).await.unwrap();
+    // The same message again, as a server that repeats it.
+    raw.publish(first.subject, first.payload).await.unwrap();
+    assert_eq!(served.read_u8().await.unwrap_err().to_string(), "NATS repeated a message of it");
+    assert_eq!(pipe.read_u8().await.unwrap_err().to_string(), "the other side has cut it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_names_another_members_inbox_opens_nothing() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let raw = async_nats::ConnectOptions::new().custom_inbox_prefix("_INBOX.eve").connect(nats.url()).await.unwrap();
+    let ask = |body: &'static str| raw.request("muxtap.v1.web-1.read.open", body.into());
+    for (body, why) in [
+        (r#"{"protocol":1,"version":"x","inbox":"_INBOX.amy.x"}"#, "inbox: "),
+        (r#"{"protocol":1,"version":"x","inbox":"muxtap.v1.web-1.read.open"}"#, "inbox: "),
+        (r#"{"protocol":9,"version":"x","inbox":"_INBOX.eve.x"}"#, "protocol 9: "),
+        ("nonsense", "invalid request: "),
+    ] {
+        let answer: serde_json::Value = serde_json::from_slice(&ask(body).await.unwrap().payload).unwrap();
+        assert!(answer["error"].as_str().unwrap().starts_with(why), "{answer}");
+        assert_eq!(answer["id"], "");
+    }
+    assert!(host.links.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_opens_many_links_loses_its_oldest() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let mut pipes = Vec::new();
+    let mut served = Vec::new();
+    for _ in 0..9 {
+        pipes.push(amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe);
+        served.push(host.links.recv().await.unwrap().pipe);
+    }
+    assert!(pipes[0].read_u8().await.is_err());
+    pipes[1].write_all(b"x").await.unwrap();
+    assert_eq!(served[1].read_u8().await.unwrap(), b'x');
+}
+
+/// Writes a member's seed. Returns its path, and a user of the server's configuration.
+fn credentials(folder: &std::path::Path, name: &str, permissions: &str) -> (PathBuf, String) {
+    let key = nkeys::KeyPair::new_user();
+    let path = folder.join(format!("{name}.nk"));
+    let existing = muxtap_base::files::Existing::Replace;
+    muxtap_base::files::write_secret(&path, &key.seed().unwrap(), existing).unwrap();
+    (path, format!("{{ nkey: {}, permissions: {{ {permissions} }} }}", key.public_key()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_permits_the_tiers_of_each_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let may = |name: &str, publish: &str| {
+        format!(
+            r#"publish: [ "$SRV.>", "_INBOX.>", {publish} ], subscribe: [ "_INBOX.{name}.>", "$SRV.>", "muxtap.v1.{name}.>" ]"#
+        )
+    };
+    let (web, web_user) = credentials(folder.path(), "web-1", &may("web-1", ""));
+    let (amy, amy_user) = credentials(folder.path(), "amy", &may("amy", r#""muxtap.v1.*.read.>""#));
+    let nats = Nats::start(&format!("authorization {{ users: [ {web_user}, {amy_user} ] }}"));
+    let by = |name: &str, path: &PathBuf, offer: &[Tier]| Settings {
+        credentials: Some(path.clone()),
+        ..settings(&nats, name, offer)
+    };
+    let mut host = member_by(by("web-1", &web, &Tier::ALL));
+    let amy_member = member_by(by("amy", &amy, &[]));
+    joined(&host.fleet).await;
+    joined(&amy_member.fleet).await;
+    let opened = amy_member.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let served = host.links.recv().await.unwrap();
+    assert_eq!(served.member, Arc::from("amy"));
+    carry(opened, served.pipe, 100_000).await;
+    let refused = amy_member.fleet.open("web-1", Tier::Input).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Unauthorized);
+    assert!(
+        refused.message.starts_with("host web-1: NATS does not permit `input` on it to the member amy"),
+        "{refused}"
+    );
+    // A member that NATS does not know.
+    let (eve, _) = credentials(folder.path(), "eve", "");
+    let eve = member_by(by("eve", &eve, &[]));
+    let is_out = |state: &State| matches!(state, State::Out(_));
+    let State::Out(error) = eve.fleet.state().wait_for(is_out).await.unwrap().clone() else { unreachable!() };
+    assert_eq!(error.code, ErrorCode::Unauthorized);
+}
