@@ -87,6 +87,10 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
     let wrong = |why: &str| Error::invalid(format!("{}: {why}", path.display()));
     let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
     let mut read = FileContents::default();
+    let table = table.into_iter().flat_map(|(name, value)| match value {
+        toml::Value::Table(fields) if name == "fleet" => fields.into_iter().map(of_fleet).collect(),
+        value => vec![(name, value)],
+    });
     for (name, value) in table {
         if name == "host" {
             read.hosts = hosts(value).map_err(|why| wrong(&why))?;
@@ -113,6 +117,11 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
     }
     read.path = Some(path);
     Ok(read)
+}
+
+/// Returns the setting that a field of the table `[fleet]` means.
+fn of_fleet((field, value): (String, toml::Value)) -> (String, toml::Value) {
+    (if field == "url" { "fleet".into() } else { format!("fleet_{field}") }, value)
 }
 
 /// Reads the tables `[host.NAME]`.

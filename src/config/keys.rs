@@ -38,7 +38,7 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 30] = [
+pub const KEYS: [Key; 36] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     list("foreign_servers", "MUXTAP_FOREIGN_SERVERS", ""),
@@ -69,6 +69,12 @@ pub const KEYS: [Key; 30] = [
     one("tls_cert", "MUXTAP_TLS_CERT", ""),
     one("tls_key", "MUXTAP_TLS_KEY", ""),
     special("token_file", "MUXTAP_TOKEN_FILE", DefaultValue::Token),
+    one("fleet", "MUXTAP_FLEET", ""),
+    one("fleet_credentials", "MUXTAP_FLEET_CREDENTIALS", ""),
+    one("fleet_name", "MUXTAP_FLEET_NAME", ""),
+    list("fleet_labels", "MUXTAP_FLEET_LABELS", ""),
+    list("fleet_offer", "MUXTAP_FLEET_OFFER", ""),
+    one("fleet_tls_ca", "MUXTAP_FLEET_TLS_CA", ""),
 ];
 
 impl Key {

@@ -89,6 +89,9 @@ pub struct Settings {
     pub agents: Vec<AgentSettings>,
     /// The rules that stand.
     pub when: Vec<WhenRule>,
+    #[cfg(feature = "fleet")]
+    /// The fleet to join; `None`: nothing is offered to one, and no host of one can be named.
+    pub fleet: Option<muxtap_fleet::Settings>,
     /// The file that was read.
     file: Option<PathBuf>,
     /// The configuration files as they were before they were read.
@@ -200,6 +203,8 @@ impl Settings {
             hosts,
             agents,
             when,
+            #[cfg(feature = "fleet")]
+            fleet: fleet(&reader)?,
             file,
             files,
             found,
@@ -269,6 +274,29 @@ impl ResolvedSetting {
             text => text.into(),
         }
     }
+}
+
+#[cfg(feature = "fleet")]
+/// Returns the settings of the fleet, if its URL is set.
+fn fleet(reader: &SettingsReader<'_>) -> Result<Option<muxtap_fleet::Settings>> {
+    let name = reader.one("fleet_name", |text| Ok(text.to_owned()))?;
+    let settings = muxtap_fleet::Settings {
+        url: reader.one("fleet", |text| Ok(text.to_owned()))?,
+        credentials: reader.path("fleet_credentials")?,
+        tls_ca: reader.path("fleet_tls_ca")?,
+        name: if name.is_empty() { muxtap_fleet::settings::default_name() } else { name },
+        labels: reader.list("fleet_labels")?,
+        offer: reader.list("fleet_offer")?,
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    if settings.url.is_empty() {
+        if settings.offer.is_empty() && settings.credentials.is_none() {
+            return Ok(None);
+        }
+        return Err(Error::invalid("[fleet] has no url; expected url = \"nats://HOST:PORT\""));
+    }
+    settings.check().map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
+    Ok(Some(settings))
 }
 
 /// Returns the file that was named, or the one in the configuration's folder.

@@ -2,6 +2,8 @@
 
 mod activation;
 mod endpoints;
+#[cfg(feature = "fleet")]
+mod fleet;
 pub(crate) mod log;
 mod rules;
 mod serving;
@@ -99,6 +101,10 @@ impl Runtimes {
 
 impl Daemon<'_> {
     fn prepare(&self) -> Result<Runtimes> {
+        #[cfg(feature = "fleet")]
+        if let Some(fleet) = &self.settings.fleet {
+            fleet.check_files().map_err(|error| Error::new(error.code, format!("[fleet] {error}")))?;
+        }
         let traces = log::to_stderr(&self.settings.log_level, self.settings.log_format, self.settings.otlp.as_deref())?;
         metrics::install();
         keep_freed_memory();

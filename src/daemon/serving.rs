@@ -84,7 +84,11 @@ impl<'a> Serving<'a> {
         let OpenDoors { guard, mut doors, local, ports } = doors;
         let mut signals = Signals::listen(daemon.background)?;
         // A daemon that was started on purpose, or that must be reachable on a port, stays.
-        let is_kept = !daemon.background || ports.iter().any(|port| !port.is_page);
+        #[cfg(not(feature = "fleet"))]
+        let offers = false;
+        #[cfg(feature = "fleet")]
+        let offers = daemon.settings.fleet.as_ref().is_some_and(|fleet| !fleet.offer.is_empty());
+        let is_kept = !daemon.background || offers || ports.iter().any(|port| !port.is_page);
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
         if let Some(Beside { pages }) = beside {
@@ -97,6 +101,10 @@ impl<'a> Serving<'a> {
         }
         serving.serve(net::Listener::Unix(local), serving.router.clone(), net::Limits::LOCAL);
         tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), daemon.paths.socket.display());
+        #[cfg(feature = "fleet")]
+        if let Some(settings) = &daemon.settings.fleet {
+            super::fleet::join(settings, &serving.app, &serving.rooms.peers, &serving.engine)?;
+        }
         if daemon.background {
             start::report_ready(log::problem().as_deref());
         }

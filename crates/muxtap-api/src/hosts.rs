@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::Tier;
+
 /// Whether unconnected hosts are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
@@ -35,6 +37,9 @@ pub struct HostInfo {
     /// Its followed or requested servers, by their addresses.
     #[serde(default)]
     pub servers: Vec<String>,
+    /// What it says about itself in the fleet; `null`: a command reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetHost>,
     /// The host's own muxtap, if it was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerInfo>,
@@ -44,6 +49,17 @@ pub struct HostInfo {
     /// The reason in words, and the way out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// A host of the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetHost {
+    /// Words that describe it.
+    pub labels: Vec<String>,
+    /// The tiers that it offers.
+    pub offer: Vec<Tier>,
+    /// The version of its muxtap.
+    pub version: String,
 }
 
 /// The muxtap on a remote host: if it is installed, its daemon handles requests for the host's tmux

@@ -203,7 +203,7 @@ fn is_loopback(parts: &Parts) -> bool {
     match parts.extensions.get::<Peer>() {
         Some(Peer::Tcp { addr, .. }) => addr.ip().to_canonical().is_loopback(),
         Some(Peer::Unix { .. }) => true,
-        None => false,
+        Some(Peer::Fleet) | None => false,
     }
 }
 

@@ -24,6 +24,12 @@ impl Engine {
         Self { reads_only: true, ..self.clone() }
     }
 
+    /// Returns a handle of the same engine that has no other tier, and this one only if muxtap allows
+    /// it.
+    pub fn only(&self, tier: Tier) -> Self {
+        Self { only: Some(tier), ..self.clone() }
+    }
+
     /// Returns the tiers that the handle's caller has.
     pub fn tiers(&self) -> impl Iterator<Item = Tier> {
         Tier::ALL.into_iter().filter(|tier| self.check_tier(*tier).is_ok())
@@ -58,6 +64,10 @@ impl Engine {
     fn check_tier(&self, tier: Tier) -> Result<()> {
         if self.reads_only && tier != Tier::Read {
             return Err(Error::new(ErrorCode::ReadOnly, "this link is read-only: `muxtap open` creates others"));
+        }
+        if let Some(only) = self.only.filter(|only| *only != tier) {
+            let message = format!("this link of the fleet is for requests of only `{only}`, not of `{tier}`");
+            return Err(Error::new(ErrorCode::ReadOnly, message));
         }
         if self.shared.options.allowed.has(tier) {
             return Ok(());

@@ -54,12 +54,17 @@ pub enum Principal {
         /// The server that the user chose for the session when it began.
         server: Option<Arc<Path>>,
     },
+    /// A member of the fleet, by its name.
+    Fleet(Arc<str>),
     /// A client of an interface with its own admission: the bridge, or another program's router.
     Guest,
 }
 
+/// The interface of the fleet's members.
+const FLEET: &str = "fleet";
+
 /// The interfaces whose callers' waits another daemon can continue.
-const FACES: [&str; 7] = ["engine", "unix", "http", "mcp", "agent", "mattermost", "bridge"];
+const FACES: [&str; 8] = ["engine", "unix", "http", "mcp", "agent", "mattermost", "bridge", FLEET];
 
 /// A caller, stored for the daemon that replaces this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +97,8 @@ impl StoredCaller {
             Principal::Agent { session, server } => {
                 StoredPrincipal::Agent(*session, server.as_deref().map(Path::to_owned))
             }
-            Principal::Guest => StoredPrincipal::Guest,
+            // Its interface and its name tell the member.
+            Principal::Fleet(_) | Principal::Guest => StoredPrincipal::Guest,
         };
         Self { face: caller.face.to_owned(), who: caller.who.clone(), principal }
     }
@@ -110,6 +116,7 @@ impl StoredCaller {
                 NEXT_SESSION.fetch_max(session.saturating_add(1), Ordering::Relaxed);
                 Principal::Agent { session, server: server.map(Arc::from) }
             }
+            StoredPrincipal::Guest if self.face == FLEET => Principal::Fleet(self.who.as_str().into()),
             StoredPrincipal::Guest => Principal::Guest,
         };
         let face = FACES.into_iter().find(|face| *face == self.face)?;
@@ -148,6 +155,11 @@ impl Caller {
 }
 
 impl Principal {
+    /// Returns the caller that is a member of the fleet.
+    pub fn member(name: &Arc<str>) -> Caller {
+        Caller { face: FLEET, who: name.to_string(), principal: Self::Fleet(name.clone()) }
+    }
+
     /// Creates the principal of a new MCP session. `server`: the server that the user chose for it.
     pub fn agent(server: Option<&Path>) -> Self {
         Self::Agent { session: NEXT_SESSION.fetch_add(1, Ordering::Relaxed), server: server.map(Arc::from) }
@@ -159,7 +171,7 @@ impl Principal {
             Self::Token => Some("token"),
             Self::Page(_) => Some("page"),
             Self::Device(_) => Some("device"),
-            Self::Engine | Self::User(_) | Self::Agent { .. } | Self::Guest => None,
+            Self::Engine | Self::User(_) | Self::Agent { .. } | Self::Fleet(_) | Self::Guest => None,
         }
     }
 
@@ -173,11 +185,14 @@ impl Engine {
     /// Returns a handle of the same engine for this caller. The handle's requests are counted and
     /// recorded as the caller's own.
     pub fn with_caller(&self, caller: Caller) -> Self {
-        Self { shared: self.shared.clone(), caller: Arc::new(caller), reads_only: self.reads_only }
+        Self { caller: Arc::new(caller), ..self.clone() }
     }
 
     /// Returns a handle of the same engine for the same caller, through another interface.
     pub fn by_face(&self, face: &'static str) -> Self {
+        if let Principal::Fleet(_) = self.caller.principal {
+            return self.clone();
+        }
         self.with_caller(Caller { face, ..self.caller().clone() })
     }
 
@@ -265,12 +280,13 @@ mod tests {
         Engine::new(options).with_caller(Caller { face: "test", who: String::new(), principal })
     }
 
-    fn strangers() -> [Principal; 5] {
+    fn strangers() -> [Principal; 6] {
         [
             Principal::Token,
             Principal::Page("hash".into()),
             Principal::Device("device".into()),
             Principal::agent(None),
+            Principal::Fleet("amy".into()),
             Principal::Guest,
         ]
     }
@@ -281,6 +297,30 @@ mod tests {
         assert_eq!(caller("http", Principal::agent(None)), caller("http", Principal::agent(Some(Path::new("/s")))));
         assert_eq!(caller("127.0.0.1", Principal::Token), caller("127.7.7.7", Principal::Token));
         assert_ne!(caller("127.0.0.1", Principal::Token), caller("127.0.0.1", Principal::Page("hash".into())));
+    }
+
+    #[test]
+    fn a_member_of_the_fleet_is_restored_as_itself() {
+        let amy = Principal::member(&"amy".into());
+        assert_eq!(StoredCaller::of(&amy).restored(), Some(amy));
+        let guest = Caller { face: "bridge", who: "amy".into(), principal: Principal::Guest };
+        assert_eq!(StoredCaller::of(&guest).restored(), Some(guest));
+    }
+
+    #[test]
+    fn a_handle_for_one_tier_has_no_other_one() {
+        for tier in Tier::ALL {
+            let engine = engine(Options::default(), Principal::Fleet("amy".into())).only(tier);
+            // By whatever way it goes on.
+            for engine in [engine.clone(), engine.by_face("mcp"), engine.with_caller(Caller::default())] {
+                assert_eq!(engine.tiers().collect::<Vec<_>>(), [tier]);
+            }
+            let refused = engine.authorize(if tier == Tier::Read { Tier::Input } else { Tier::Read }).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::ReadOnly);
+            assert!(refused.message.contains(&format!("only `{tier}`")), "{refused}");
+        }
+        let reader = engine(Options::default().allow(Tiers::READ_ONLY), Principal::Guest).only(Tier::Input);
+        assert_eq!(reader.tiers().count(), 0, "what the daemon does not allow, no handle allows");
     }
 
     #[tokio::test]

@@ -8,13 +8,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable};
+use muxtap_api::{Error, ErrorCode, FleetHost, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
     is_absent,
 };
 
-use super::{Engine, Host, Server};
+use super::{Engine, Host, Principal, Server};
 
 /// The hosts that targets can name.
 #[derive(Debug, Default)]
@@ -22,6 +22,9 @@ pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
 
 /// The most other hosts that can be known.
 const MOST_HOSTS: usize = 256;
+
+/// The most hosts of a fleet that can be known.
+const MOST_IN_FLEET: usize = 4096;
 
 /// How long a list over all hosts waits for one of them.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
@@ -52,11 +55,12 @@ impl Transports {
                     ),
                 ));
             }
-            None if hosts.len() >= MOST_HOSTS => {
-                return Err(Error::new(
-                    ErrorCode::ResourceLimit,
-                    format!("too many hosts: {MOST_HOSTS} are known already"),
-                ));
+            None if hosts.values().filter(|known| known.is_in_fleet() == transport.is_in_fleet()).count()
+                >= (if transport.is_in_fleet() { MOST_IN_FLEET } else { MOST_HOSTS }) =>
+            {
+                let most = if transport.is_in_fleet() { MOST_IN_FLEET } else { MOST_HOSTS };
+                let message = format!("too many hosts: {most} are known already");
+                return Err(Error::new(ErrorCode::ResourceLimit, message));
             }
             None => drop(hosts.insert(transport.name().to_owned(), Arc::new(transport))),
         }
@@ -147,12 +151,24 @@ impl Engine {
         let options = &self.shared.options;
         let Address::Elsewhere(host, _) = address else { return Ok(options.program.clone()) };
         let transport = self.transport(host)?;
+        if transport.is_in_fleet() {
+            let message = format!(
+                "host {host}: a fleet carries requests to its muxtap, not to its tmux; this one needs the host's tmux \
+                 (docs/fleet.md)"
+            );
+            return Err(Error::new(ErrorCode::InvalidArgument, message));
+        }
         let limit = options.program.limit;
         Ok(Program { transport: Some(transport), own: false, config: None, limit, ..options.program.clone() })
     }
 
-    /// Returns the transport to a host. Error: `INVALID_ARGUMENT` if no host has this name.
+    /// Returns the transport to a host. Errors: `INVALID_ARGUMENT` if no host has this name,
+    /// `UNAUTHORIZED` for a member of the fleet: what it may do on this host opens no way to others.
     pub fn transport(&self, host: &str) -> Result<Arc<Transport>> {
+        if let Principal::Fleet(_) = self.caller().principal {
+            let message = format!("host {host}: a member of the fleet can use this host only, not others by way of it");
+            return Err(Error::new(ErrorCode::Unauthorized, message));
+        }
         self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
             let known =
@@ -317,8 +333,11 @@ impl Engine {
         }
     }
 
-    /// Returns each known host with its state.
+    /// Returns each known host with its state; no host to a member of the fleet.
     pub fn hosts_elsewhere(&self) -> Vec<HostInfo> {
+        if let Principal::Fleet(_) = self.caller().principal {
+            return Vec::new();
+        }
         let transports: Vec<_> = self.shared.transports.lock().values().cloned().collect();
         let followed: Vec<_> = self.hosts().values().cloned().collect();
         let info = |transport: &Arc<Transport>| HostInfo {
@@ -403,6 +422,7 @@ fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
         configured: true,
         state: HostState::Unasked,
         servers: Vec::new(),
+        fleet: transport.is_in_fleet().then(FleetHost::default),
         peer: None,
         reason: None,
         error: None,

@@ -88,6 +88,8 @@ pub struct Engine {
     caller: Arc<Caller>,
     /// Whether this handle belongs to a read-only caller.
     reads_only: bool,
+    /// The only tier that this handle's caller has; `None`: those that muxtap allows.
+    only: Option<muxtap_api::Tier>,
 }
 
 /// State shared by all handles of one engine.
@@ -222,7 +224,7 @@ impl Engine {
 
     /// Returns a handle for the engine's own work.
     fn of(shared: Arc<Shared>) -> Self {
-        Self { shared, caller: Arc::default(), reads_only: false }
+        Self { shared, caller: Arc::default(), reads_only: false, only: None }
     }
 
     /// Returns the server with this address, which is followed from now on.

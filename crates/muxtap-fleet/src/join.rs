@@ -311,7 +311,9 @@ impl Inner {
         let mut tasks = JoinSet::new();
         let inner = self.clone();
         match Questions::subscribe(&client, &self.me).await {
-            Ok(questions) => drop(tasks.spawn(questions.serve(move |member| drop(inner.met(&member))))),
+            Ok(questions) => drop(tasks.spawn(questions.serve(move |member| {
+                let _ = inner.met(&member);
+            }))),
             Err(error) => return self.unusable(&error),
         }
         let members = service::list(&client, None).await.unwrap_or_default();

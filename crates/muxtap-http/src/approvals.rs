@@ -63,7 +63,7 @@ fn questions(app: &App, peer: &Peer, page: Page) -> Result<Approvals> {
 pub(super) async fn answerer(app: &App, peer: &Peer) -> Option<Lineage> {
     match peer {
         Peer::Unix { pid, .. } => app.engine.lineage(*pid).await,
-        Peer::Tcp { .. } => None,
+        Peer::Tcp { .. } | Peer::Fleet => None,
     }
 }
 

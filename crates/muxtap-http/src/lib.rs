@@ -68,6 +68,9 @@ pub use axum::Router;
 pub use guard::{Guard, with_guard};
 #[cfg(feature = "daemon")]
 #[doc(hidden)]
+pub use peer::serve_member;
+#[cfg(feature = "daemon")]
+#[doc(hidden)]
 pub use replace::{By, HeldRequests, Replacement, Replacing};
 #[doc(hidden)]
 pub use stream::{CLOSE_LIMIT, Streams};
@@ -187,6 +190,11 @@ impl App {
         }
     }
 
+    /// Spawns a task of the engine's.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.engine.spawn(task);
+    }
+
     /// Resolves after a request to stop the daemon.
     pub async fn stop_asked(&self) {
         // The sender lives as long as `self`.
@@ -206,6 +214,16 @@ impl FromRequestParts<Self> for App {
             Some(Peer::Tcp { addr, .. }) => {
                 Caller { face: "http", who: addr.ip().to_string(), principal: logged_in(&parts.extensions) }
             }
+            #[cfg(feature = "daemon")]
+            Some(Peer::Fleet) => {
+                // Without a name it is nobody, and has no tier.
+                let engine = parts.extensions.get::<peer::Member>().map(|member| member.engine(&app.engine));
+                let engine =
+                    engine.unwrap_or_else(|| app.engine.with_caller(Principal::member(&"".into())).reading_only());
+                return Ok(Self { engine, daemon: app.daemon.clone(), login: None });
+            }
+            #[cfg(not(feature = "daemon"))]
+            Some(Peer::Fleet) => Caller { principal: Principal::Guest, ..Caller::default() },
             // The router of an embedding program authorizes callers by its own rules.
             None => Caller { principal: Principal::Guest, ..Caller::default() },
         };

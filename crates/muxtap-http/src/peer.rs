@@ -1,12 +1,15 @@
 //! The daemon as another host's peer: a connection that carries its own HTTP, many requests at
 //! once; the MCP tools as a route; and requests that are forwarded to muxtap on a remote host.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Extension, Json, Router,
     extract::{Path, Request},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
@@ -14,7 +17,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use muxtap_engine::limits::POLL_LONGEST;
+use muxtap_engine::{Engine, Principal, limits::POLL_LONGEST};
 use muxtap_tmux::Address;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -175,8 +178,70 @@ pub async fn tool(
     Requested(arguments): Requested<Map<String, Value>>,
 ) -> Result<Json<ToolCallAnswer>> {
     let engine = app.engine.by_face("mcp");
+    if !may_call(&engine, &name) {
+        let message = format!("{name}: a fleet's members cannot call this tool");
+        return Err(Error::new(ErrorCode::Unauthorized, message).into());
+    }
     let client = (app.rooms().clone(), app.daemon.about.agents.clone());
     Ok(Json(call_tool(&engine, client, (&name, arguments), again.id()?, again.hold).await?))
+}
+
+/// Returns whether the caller may call a tool: a member of the fleet only those that are forwarded.
+fn may_call(engine: &Engine, name: &str) -> bool {
+    !matches!(engine.caller().principal, Principal::Fleet(_)) || muxtap_mcp::is_forwarded(name)
+}
+
+/// A member of the fleet, an extension of its requests.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    name: Arc<str>,
+    tier: Tier,
+}
+
+impl Member {
+    /// Returns the engine for the member's requests.
+    pub(super) fn engine(&self, engine: &Engine) -> Engine {
+        engine.with_caller(Principal::member(&self.name)).only(self.tier)
+    }
+}
+
+/// Serves a link of the fleet: the requests of one tier, of one member.
+#[doc(hidden)]
+pub async fn serve_member(app: App, io: impl AsyncRead + AsyncWrite + Unpin, member: Arc<str>, tier: Tier) {
+    tracing::debug!("fleet: {member} has opened a link for `{tier}`");
+    let end = app.engine.end();
+    let router = super::daemon_router(app)
+        .layer(axum::middleware::from_fn(check_member))
+        .layer(Extension(Member { name: member, tier }))
+        .layer(Extension(Peer::Fleet));
+    serve(io, router, &end).await;
+}
+
+/// Refuses every request that a peer does not forward: this daemon's own affairs are its user's.
+async fn check_member(request: Request, next: axum::middleware::Next) -> Response {
+    if is_for_members(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    let message = format!("{} {} is not available to a fleet", request.method(), request.uri().path());
+    super::error::Failure::from(Error::new(ErrorCode::Unauthorized, message)).into_response()
+}
+
+/// Returns whether a member of the fleet may send a request: those to tmux servers that
+/// [`ServerRequest::respond`] forwards, and calls of tools.
+fn is_for_members(method: &Method, path: &str) -> bool {
+    let Some(path) = path.strip_prefix("/v1/") else { return false };
+    let segments: Vec<_> = path.split('/').collect();
+    match segments.as_slice() {
+        ["sessions" | "windows" | "panes"] => matches!(*method, Method::GET | Method::POST),
+        ["sessions" | "windows" | "panes", _] => matches!(*method, Method::GET | Method::PATCH | Method::DELETE),
+        ["servers" | "format" | "events" | "agents"] => method == Method::GET,
+        ["panes", _, "format" | "capture" | "output" | "commands"] => method == Method::GET,
+        ["panes", _, "agent"] => matches!(*method, Method::GET | Method::POST),
+        ["panes", _, "input" | "run"] | ["tools", _] => method == Method::POST,
+        ["waits"] => matches!(*method, Method::GET | Method::POST),
+        ["waits", _] => matches!(*method, Method::GET | Method::DELETE),
+        _ => false,
+    }
 }
 
 /// Forwards a request to a host's muxtap. `None`: the host has no muxtap.
@@ -186,7 +251,7 @@ pub(super) async fn forward<F: RouteFields>(
     operation: Operation,
 ) -> muxtap_api::Result<Option<Response>> {
     let app = &request.app;
-    let Some(peer) = app.rooms().peers.of(&app.engine, host) else { return Ok(None) };
+    let Some(peer) = app.rooms().peers.of(&app.engine, host, operation.tier()) else { return Ok(None) };
     // A request that is not allowed on this host does not leave it.
     app.engine.authorize(operation.tier())?;
     if let Some(socket) = &request.at.socket {
@@ -257,14 +322,24 @@ pub(super) async fn list<T: DeserializeOwned>(
 /// Looks for muxtap on each host.
 pub(super) async fn look(app: &App) {
     let hosts = app.engine.hosts_elsewhere().into_iter();
-    let peers = hosts.filter_map(|host| app.rooms().peers.of(&app.engine, &host.name));
+    if let Some(fleet) = app.rooms().peers.fleet() {
+        // What is found is stored with the fleet.
+        fleet.look().await;
+    }
+    // In a fleet a host says by itself that it is there.
+    let hosts = hosts.filter(|host| host.fleet.is_none());
+    let peers = hosts.filter_map(|host| app.rooms().peers.of(&app.engine, &host.name, Tier::Read));
     // The reason for a failure is stored with the peer.
     join_all(peers.map(|peer| async move { peer.is_there().await.ok() })).await;
 }
 
 /// Adds the known facts about a host's muxtap.
 pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
-    host.peer = app.rooms().peers.info(&host.name);
+    let peers = &app.rooms().peers;
+    host.peer = peers.info(&host.name);
+    if let (Some(about), Some(known)) = (&mut host.fleet, peers.fleet().and_then(|fleet| fleet.known(&host.name))) {
+        *about = known;
+    }
     // The host itself was not reached, so its tmux was not tried.
     if let Some(PeerInfo { state: PeerState::Down, error: Some(error), .. }) = &host.peer
         && host.state == HostState::Unasked
@@ -280,6 +355,59 @@ pub(super) fn with_info(app: &App, mut host: HostInfo) -> HostInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_of_the_fleet_reaches_tmux_and_nothing_of_the_daemon() {
+        for (method, path) in [
+            (Method::GET, "/v1/panes"),
+            (Method::GET, "/v1/panes/%250/output"),
+            (Method::POST, "/v1/panes/%250/input"),
+            (Method::DELETE, "/v1/sessions/work%2Fx"),
+            (Method::DELETE, "/v1/waits/w1"),
+            (Method::POST, "/v1/tools/read_since"),
+            (Method::GET, "/v1/events"),
+        ] {
+            assert!(is_for_members(&method, path), "{method} {path}");
+        }
+        for (method, path) in [
+            (Method::POST, "/v1/stop"),
+            (Method::POST, "/v1/upgrade"),
+            (Method::GET, "/v1/replace"),
+            (Method::GET, "/v1/peer"),
+            (Method::GET, "/v1/mcp"),
+            (Method::POST, "/mcp"),
+            (Method::GET, "/v1/config"),
+            (Method::GET, "/v1/environment"),
+            (Method::GET, "/v1/status"),
+            (Method::GET, "/v1/hosts"),
+            (Method::POST, "/v1/hosts"),
+            (Method::DELETE, "/v1/hosts/box"),
+            (Method::GET, "/v1/when"),
+            (Method::POST, "/v1/when"),
+            (Method::GET, "/v1/approvals"),
+            (Method::POST, "/v1/approvals/a1"),
+            (Method::GET, "/v1/stream"),
+            (Method::POST, "/v1/recordings"),
+            (Method::GET, "/v1/panes/%250/alis"),
+            (Method::GET, "/v1/snapshots"),
+            (Method::POST, "/v1/capability"),
+            (Method::GET, "/v1/devices"),
+            (Method::POST, "/v1/agent-sessions"),
+            (Method::PUT, "/v1/page/files"),
+            (Method::POST, "/v1/page/codes"),
+            (Method::GET, "/metrics"),
+            (Method::GET, "/"),
+            (Method::PUT, "/v1/panes"),
+            (Method::POST, "/v1/panes/%250"),
+            (Method::POST, "/v1/events"),
+        ] {
+            assert!(!is_for_members(&method, path), "{method} {path}");
+        }
+        assert!(muxtap_mcp::is_forwarded("read_since") && muxtap_mcp::is_forwarded("run"));
+        for tool in ["record", "snapshot", "devices", "workspace", "capability", "manage_tmux_sessions", "unknown"] {
+            assert!(!muxtap_mcp::is_forwarded(tool), "{tool}");
+        }
+    }
 
     #[test]
     fn a_request_is_written_as_the_host_means_it() {

@@ -424,7 +424,9 @@ impl App {
         // The router of a peer on another host, and the command line there, come over this socket, too.
         match peer {
             Peer::Unix { .. } => Ok(()),
-            Peer::Tcp { .. } => Err(Error::new(ErrorCode::Unauthorized, "not available on a TCP port")),
+            Peer::Tcp { .. } | Peer::Fleet => {
+                Err(Error::new(ErrorCode::Unauthorized, "not available on a TCP port, nor to a fleet"))
+            }
         }
     }
 }

@@ -71,6 +71,11 @@ pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app
 
 /// Returns the daemon's status, with its problems. `more`: a further problem.
 pub(super) fn status_now(app: &App, more: Option<String>) -> StatusAnswer {
+    #[cfg(feature = "daemon")]
+    let fleet = app.rooms().peers.fleet().and_then(|fleet| fleet.problem());
+    #[cfg(not(feature = "daemon"))]
+    let fleet = None;
+    let log = app.daemon.about.problem.and_then(|problem| problem());
     StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
@@ -80,7 +85,7 @@ pub(super) fn status_now(app: &App, more: Option<String>) -> StatusAnswer {
         log: app.daemon.about.log.clone(),
         servers: app.engine.servers(),
         waits: app.engine.open_waits(),
-        warnings: more.into_iter().chain(app.daemon.about.problem.and_then(|problem| problem())).collect(),
+        warnings: more.into_iter().chain(log).chain(fleet).collect(),
     }
 }
 
@@ -91,7 +96,7 @@ pub(super) fn status_now(app: &App, more: Option<String>) -> StatusAnswer {
 )]
 pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
     // A caller on the socket is the user, who can end any process of their own.
-    if matches!(peer, Peer::Tcp { .. }) {
+    if !matches!(peer, Peer::Unix { .. }) {
         app.engine.authorize(Tier::Kill)?;
     }
     app.engine.record("stop", "ok");

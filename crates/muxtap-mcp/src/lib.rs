@@ -54,7 +54,10 @@ use rmcp::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, field::Empty};
 
-pub use self::{accepted::accepted_arguments, there::call_tool};
+pub use self::{
+    accepted::accepted_arguments,
+    there::{call_tool, is_forwarded},
+};
 use self::{
     elicitation::{Elicitation, ElicitationOutcome},
     form::Form,
@@ -176,7 +179,7 @@ impl Mcp {
             progress: context.meta.get_progress_token(),
             elicitation: None,
             peer_pid: peer_pid(context),
-            over_tcp: matches!(http_peer(context), Some(muxtap_net::Peer::Tcp { .. })),
+            over_tcp: matches!(http_peer(context), Some(muxtap_net::Peer::Tcp { .. } | muxtap_net::Peer::Fleet)),
             wait_id: None,
             hold: None,
         }
@@ -240,7 +243,7 @@ fn http_peer(context: &RequestContext<RoleServer>) -> Option<&muxtap_net::Peer> 
 fn peer_pid(context: &RequestContext<RoleServer>) -> Option<i32> {
     match http_peer(context)? {
         muxtap_net::Peer::Unix { pid, .. } => *pid,
-        muxtap_net::Peer::Tcp { .. } => None,
+        muxtap_net::Peer::Tcp { .. } | muxtap_net::Peer::Fleet => None,
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use muxtap_api::{Error, ErrorCode, Result, WaitOutcome};
+use muxtap_api::{Error, ErrorCode, Result, Tier, WaitOutcome};
 use muxtap_base::clock::{ago_ms, now_ms};
 use muxtap_engine::{UNKNOWN_OUTCOME, limits::KEEP};
 use rmcp::{
@@ -319,7 +319,7 @@ impl Mcp {
         let mut asked = parsed.ok_or_else(|| Error::not_found("no such tool"))??;
         let host = asked.place(call)?;
         let id = asked.resumed_id().unwrap_or_default();
-        let peer = host.and_then(|host| call.rooms.peers.of(&call.engine, &host));
+        let peer = host.and_then(|host| call.rooms.peers.of(&call.engine, &host, Tier::Read));
         if let Some(peer) = peer {
             call.engine.authorize(muxtap_api::Tier::Read)?;
             peer.cancel_wait(id);

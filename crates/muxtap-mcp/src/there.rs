@@ -17,6 +17,31 @@ use super::{
 
 use muxtap_api::{Error, Result, Tier, ToolCallAnswer};
 
+/// The tools whose calls are forwarded. Another one uses what belongs to the daemon itself.
+const FORWARDED: [&str; 15] = [
+    "list",
+    "capture_pane",
+    "read_since",
+    "wait_for",
+    "run",
+    "send_keys",
+    "create",
+    "kill",
+    "rename",
+    "resize",
+    "select",
+    "respawn",
+    "change",
+    "search",
+    "watch",
+];
+
+/// Returns whether calls of a tool are forwarded to a host that they name.
+pub fn is_forwarded(name: &str) -> bool {
+    let named = JsonObject::new();
+    FORWARDED.contains(&name) && ToolCall::parse(name, named).is_some()
+}
+
 /// Forwards a call to the host's muxtap, if it has one. `None`: the call is handled locally.
 pub(super) async fn call(
     call: &CallContext,
@@ -25,7 +50,7 @@ pub(super) async fn call(
     asked: &mut ToolCall,
 ) -> Result<Option<ToolOutput>> {
     let Some(Remote { operation, again }) = asked.remote() else { return Ok(None) };
-    let Some(peer) = call.rooms.peers.of(&call.engine, host) else { return Ok(None) };
+    let Some(peer) = call.rooms.peers.of(&call.engine, host, operation.tier()) else { return Ok(None) };
     if !peer.is_there().await? {
         return Ok(None);
     }

@@ -37,6 +37,8 @@ pub enum Peer {
         /// Whether the connection is encrypted.
         tls: bool,
     },
+    /// A member of a fleet. Its name and its tier are another extension.
+    Fleet,
 }
 
 impl fmt::Display for Peer {
@@ -45,6 +47,7 @@ impl fmt::Display for Peer {
             Self::Unix { uid, pid: Some(pid) } => write!(f, "uid {uid}, process {pid}"),
             Self::Unix { uid, pid: None } => write!(f, "uid {uid}"),
             Self::Tcp { addr, .. } => write!(f, "{addr}"),
+            Self::Fleet => f.write_str("a member of the fleet"),
         }
     }
 }

@@ -487,7 +487,7 @@ impl Server {
 fn ends(stream: &tokio::net::TcpStream, peer: Peer) -> Option<Arc<Ends>> {
     match peer {
         Peer::Tcp { addr, .. } => Some(Arc::new(Ends::of(stream, addr))),
-        Peer::Unix { .. } => None,
+        Peer::Unix { .. } | Peer::Fleet => None,
     }
 }
 

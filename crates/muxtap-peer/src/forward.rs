@@ -2,7 +2,9 @@
 //! that changes something is sent once.
 
 use std::{
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -15,7 +17,7 @@ use futures_util::stream;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Method, Request, StatusCode,
-    body::Incoming,
+    body::{Frame, Incoming, SizeHint},
     header::{self, HeaderValue},
     http::response::Parts,
 };
@@ -61,6 +63,32 @@ pub struct Question {
     pub hold: Option<Instant>,
     /// The wait that the request begins, which outlives the link.
     pub wait: Option<WaitRequest>,
+}
+
+/// A response's body, which keeps its link open.
+struct Held {
+    body: Incoming,
+    _link: Link,
+}
+
+impl hyper::body::Body for Held {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// A response that did not arrive.
@@ -290,7 +318,7 @@ impl PeerHost {
         self: &Arc<Self>,
         question: &Question,
         until: Option<Instant>,
-    ) -> Result<hyper::Response<Incoming>> {
+    ) -> Result<hyper::Response<Held>> {
         let mut pauses = Pauses::default();
         loop {
             let link = self.link_until(until).await?;
@@ -336,19 +364,17 @@ impl PeerHost {
         }
     }
 
-    async fn send(
-        &self,
-        link: Link,
-        question: &Question,
-    ) -> Result<std::result::Result<hyper::Response<Incoming>, Lost>> {
-        let mut sender = link.sender;
+    async fn send(&self, link: Link, question: &Question) -> Result<std::result::Result<hyper::Response<Held>, Lost>> {
+        let mut sender = link.sender.clone();
         if sender.ready().await.is_err() {
             return Ok(Err(Lost::Unsent));
         }
-        Ok(sender.try_send_request(question.request()?).await.map_err(|mut unsent| match unsent.take_message() {
-            Some(_) => Lost::Unsent,
-            None => Lost::Sent(unsent.into_error().to_string()),
-        }))
+        let sent =
+            sender.try_send_request(question.request()?).await.map_err(|mut unsent| match unsent.take_message() {
+                Some(_) => Lost::Unsent,
+                None => Lost::Sent(unsent.into_error().to_string()),
+            });
+        Ok(sent.map(|response| response.map(|body| Held { body, _link: link })))
     }
 
     fn lost(&self, why: &str, changes: bool) -> Error {
@@ -418,7 +444,7 @@ fn json_bytes(value: &impl Serialize) -> Result<Bytes> {
     serde_json::to_vec(value).map(Into::into).map_err(|error| Error::internal(error.to_string()))
 }
 
-async fn collected(body: Incoming) -> std::result::Result<Bytes, String> {
+async fn collected(body: Held) -> std::result::Result<Bytes, String> {
     Limited::new(body, ANSWER_BYTES)
         .collect()
         .await
@@ -467,7 +493,7 @@ struct EventRelay {
     peer: Arc<PeerHost>,
     question: Question,
     /// `None` once the stream has ended.
-    body: Option<Incoming>,
+    body: Option<Held>,
     cutter: Cutter,
 }
 

@@ -1,12 +1,7 @@
-//! The link to a peer: one process of the transport, with HTTP/2 over its pipes.
+//! The link to a peer: a byte stream with HTTP/2 over it, made when a request needs it.
 
 use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,16 +9,11 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use muxtap_api::{Error, PeerInfo, PeerState, Result, wire::KEYS};
-use muxtap_base::plain;
+use muxtap_api::{Error, PeerInfo, PeerState, Result};
 use muxtap_engine::Engine;
-use muxtap_tmux::{FIRST_ANSWER_LIMIT, NO_PEER, PEER_GREETING, Transport};
-use tokio::{
-    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
-    process::{Child, ChildStdin, ChildStdout},
-    sync::watch,
-    time::timeout,
-};
+use tokio::sync::watch;
+
+use super::dial::{Dial, Failure, Line, Stream};
 
 /// The time for which a host is assumed to have no muxtap after an attempt found none.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
@@ -31,27 +21,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The most bytes that a profile may print before the greeting.
-const BANNER_BYTES: u64 = 1 << 20;
-/// The most bytes of stderr that are kept: ssh's last lines have the reason of a failure.
-const STDERR_BYTES: usize = 8 << 10;
 /// The silence after which a link is pinged, and the time limit for the reply.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// The time limit for ssh to print its configuration.
-const CONFIGURATION_LIMIT: Duration = Duration::from_secs(5);
-/// The time for which a connection may remain at the end for requests that share it.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);
-/// The longest path of a socket that ssh creates, in bytes: ssh first creates it under a longer
-/// temporary name.
-const CONTROL_PATH_BYTES: usize = 88;
 /// The most bytes in flight for one response whose reader does not take them.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The most bytes in flight for all responses: a stalled reader must not delay the others.
 const LINK_WINDOW: u32 = i32::MAX as u32;
 
 type Sender = http2::SendRequest<Full<Bytes>>;
-type Connection = http2::Connection<TokioIo<Pipes>, Full<Bytes>, TokioExecutor>;
-type Pipes = tokio::io::Join<BufReader<ChildStdout>, ChildStdin>;
+type Connection = http2::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>, TokioExecutor>;
 
 /// An open link. Clones are cheap and share one connection.
 #[derive(Clone, Debug)]
@@ -60,17 +38,17 @@ pub(super) struct Link {
     version: String,
     /// Whether the peer accepts idempotency keys.
     pub(super) takes_keys: bool,
+    /// Counts the requests that use the link.
+    users: Arc<()>,
 }
 
-/// The connection to the muxtap of one host.
+/// The connection to the muxtap of one host; in a fleet, for requests of one tier.
 pub struct PeerHost {
     engine: Engine,
-    transport: Arc<Transport>,
+    dial: Box<dyn Dial>,
     state: watch::Sender<State>,
-    /// The socket by which other processes share ssh's connection, if possible.
-    control: Option<PathBuf>,
-    /// Whether a process of muxtap's listens on it.
-    is_shared: AtomicBool,
+    /// When a request last asked for the link.
+    used: Mutex<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -93,31 +71,6 @@ enum State {
     },
 }
 
-/// The reason why an attempt failed.
-enum Failure {
-    /// The host was reached, but has no usable muxtap.
-    Absent(String, Option<Held>),
-    /// The host was not reached.
-    Down(Error),
-}
-
-/// A process whose connection others share, until it ends or its stdin is closed.
-struct Held {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    control: PathBuf,
-}
-
-/// The sharing of a connection, which ends when this value is dropped.
-struct Shared<'a>(&'a PeerHost);
-
-impl Drop for Shared<'_> {
-    fn drop(&mut self) {
-        self.0.transport.share(None);
-        self.0.is_shared.store(false, Ordering::SeqCst);
-    }
-}
-
 impl std::fmt::Debug for PeerHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PeerHost").field("host", &self.name()).finish_non_exhaustive()
@@ -125,14 +78,8 @@ impl std::fmt::Debug for PeerHost {
 }
 
 impl PeerHost {
-    pub(super) fn new(engine: Engine, transport: Arc<Transport>, sockets: Option<&Path>) -> Self {
-        let control = sockets.and_then(|path| {
-            let path = format!("{}.ssh-{}", path.to_str()?, transport.name());
-            let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%' && byte != b'"');
-            (is_plain && path.len() <= CONTROL_PATH_BYTES).then(|| path.into())
-        });
-        let state = watch::Sender::new(State::Unasked);
-        Self { engine, transport, state, control, is_shared: AtomicBool::new(false) }
+    pub(super) fn new(engine: Engine, dial: Box<dyn Dial>) -> Self {
+        Self { engine, dial, state: watch::Sender::new(State::Unasked), used: Mutex::new(Instant::now()) }
     }
 
     /// Spawns a task that outlives its caller.
@@ -142,7 +89,7 @@ impl PeerHost {
 
     /// Returns the host's name.
     pub(crate) fn name(&self) -> &str {
-        self.transport.name()
+        self.dial.host()
     }
 
     /// Returns whether the host has muxtap; connects unless that was tried recently. Error: the
@@ -169,6 +116,7 @@ impl PeerHost {
     pub(super) async fn link(self: &Arc<Self>) -> Result<Option<Link>> {
         let mut state = self.state.subscribe();
         let end = self.engine.end();
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         loop {
             if end.is_cancelled() {
                 return Err(stopping());
@@ -247,135 +195,78 @@ impl PeerHost {
             connected = self.connect() => connected,
             () = end.cancelled() => Err(Failure::Down(stopping())),
         };
-        let (child, link, connection) = match connected {
+        let (link, connection, kept) = match connected {
             Ok(connected) => connected,
             Err(Failure::Down(error)) => {
-                self.state.send_replace(State::Down { error, tries, next: Instant::now() + pause(tries) });
+                let pause = pause(tries).min(self.dial.longest_pause());
+                self.state.send_replace(State::Down { error, tries, next: Instant::now() + pause });
                 return;
             }
             Err(Failure::Absent(why, held)) => {
                 tracing::debug!("host {}: muxtap is not available on it: {why}", self.name());
-                let absent = State::Absent { why, since: Instant::now() };
-                match held {
-                    Some(held) => self.hold(held, absent).await,
-                    None => drop(self.state.send_replace(absent)),
+                self.state.send_replace(State::Absent { why, since: Instant::now() });
+                if let Some(held) = held {
+                    held.await;
+                    // The next request connects anew and shares that connection.
+                    self.state.send_if_modified(|state| {
+                        let is_absent = matches!(state, State::Absent { .. }) && !end.is_cancelled();
+                        if is_absent {
+                            *state = State::Unasked;
+                        }
+                        is_absent
+                    });
                 }
                 return;
             }
         };
-        let _shared = self.control.clone().filter(|_| self.is_shared.load(Ordering::SeqCst)).map(|it| self.share(it));
         tracing::info!("host {}: linked to muxtap {}", self.name(), link.version);
+        let users = Arc::downgrade(&link.users);
         self.state.send_replace(State::Up(link));
         let why = tokio::select! {
-            ended = connection => ended.err().map_or_else(|| "closed".to_owned(), |error| error.to_string()),
+            ended = connection => ended.err().map_or_else(|| "closed".to_owned(), |error| reason(&error)),
+            () = self.idle(&users) => {
+                tracing::debug!("host {}: the link was closed: no request used it", self.name());
+                return;
+            }
             () = end.cancelled() => "muxtap is stopping".to_owned(),
         };
-        drop(child);
+        drop(kept);
         tracing::info!("host {}: the link was lost: {why}", self.name());
         let error =
             Error::unavailable(format!("host {}: the link was lost ({why}) and is not restored yet", self.name()));
         self.state.send_replace(State::Down { error, tries: 0, next: Instant::now() });
     }
 
-    /// Keeps the connection to a host without muxtap open for other processes, until it ends.
-    async fn hold(&self, mut held: Held, absent: State) {
-        let end = self.engine.end();
-        let _shared = self.share(held.control.clone());
-        self.state.send_replace(absent);
-        let Held { child, stdin, .. } = &mut held;
-        tokio::select! {
-            _ = child.wait() => {}
-            () = end.cancelled() => {
-                // Without its stdin it ends when the processes that share its connection have
-                // ended.
-                drop(stdin.take());
-                let _ = timeout(LEAVE_LIMIT, child.wait()).await;
-                return;
+    /// Resolves when no request has used the link for a while. The next one makes another.
+    async fn idle(&self, users: &std::sync::Weak<()>) {
+        let Some(limit) = self.dial.idle_limit() else { return std::future::pending().await };
+        let mut busy_until = Instant::now();
+        loop {
+            // The state itself has one.
+            if users.strong_count() > 1 {
+                busy_until = Instant::now();
             }
+            let used = (*self.used.lock().unwrap_or_else(PoisonError::into_inner)).max(busy_until);
+            if used.elapsed() >= limit {
+                // A request that has the link by now keeps it.
+                let is_idle = self.state.send_if_modified(|state| {
+                    let is_idle = users.strong_count() <= 1 && matches!(state, State::Up(_));
+                    if is_idle {
+                        *state = State::Unasked;
+                    }
+                    is_idle
+                });
+                if is_idle {
+                    return;
+                }
+                busy_until = Instant::now();
+            }
+            tokio::time::sleep(limit.saturating_sub(used.elapsed()).max(limit / 60)).await;
         }
-        // The next request connects anew and shares that connection.
-        self.state.send_if_modified(|state| {
-            let is_absent = matches!(state, State::Absent { .. });
-            if is_absent {
-                *state = State::Unasked;
-            }
-            is_absent
-        });
     }
 
-    fn share(&self, control: PathBuf) -> Shared<'_> {
-        self.transport.share(Some(control));
-        Shared(self)
-    }
-
-    /// Returns the socket on which the next process listens. `None`: another process listens
-    /// already, or the user's own configuration shares connections.
-    async fn control_for_next(&self) -> Option<&Path> {
-        let control = self.control.as_deref()?;
-        if self.is_shared.load(Ordering::SeqCst) {
-            return None;
-        }
-        let mut ssh = self.transport.ssh_configuration()?;
-        let configured = timeout(CONFIGURATION_LIMIT, ssh.stdin(Stdio::null()).output()).await.ok()?.ok()?;
-        let text = String::from_utf8_lossy(&configured.stdout).to_ascii_lowercase();
-        let own = text.lines().any(|line| line.strip_prefix("controlpath ").is_some_and(|path| path.trim() != "none"));
-        if own || !configured.status.success() {
-            return None;
-        }
-        // A process that was killed may have left a socket.
-        let _ = std::fs::remove_file(control);
-        if control.symlink_metadata().is_ok() {
-            tracing::warn!(
-                "{} belongs to another user: remove it, or set MUXTAP_SOCKET to another path; connections to {} are \
-                 not shared",
-                control.display(),
-                self.name()
-            );
-            return None;
-        }
-        Some(control)
-    }
-
-    async fn connect(&self) -> Result<(Child, Link, Connection), Failure> {
-        let control = self.control_for_next().await;
-        let Some(mut command) = self.transport.peer(control) else {
-            return Err(Failure::Absent("disabled for this host".into(), None));
-        };
-        let unable = |error: &dyn std::fmt::Display| {
-            let message = format!("host {}: cannot run `{}`: {error}", self.name(), self.transport.prefix());
-            Failure::Down(Error::unavailable(message))
-        };
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| Failure::Down(self.transport.cannot_run(&error)))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(unable(&"the process has no pipes"));
-        };
-        let said = watch::Sender::new(String::new());
-        let heard = said.subscribe();
-        self.engine.spawn(collect(stderr, said));
-        let mut stdout = BufReader::new(stdout);
-        let greeted = timeout(FIRST_ANSWER_LIMIT, greeting(&mut stdout)).await;
-        let (version, takes_keys) = match greeted {
-            Ok(Some(Greeting::Version(version, can))) => {
-                self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
-                (version, can.iter().any(|can| can == KEYS))
-            }
-            Ok(Some(Greeting::None)) => {
-                self.is_shared.fetch_or(control.is_some(), Ordering::SeqCst);
-                let held = control.map(|control| Held { child, stdin: Some(stdin), control: control.into() });
-                return Err(Failure::Absent("not found".into(), held));
-            }
-            Ok(None) => {
-                // Its message is complete when stderr has ended, a moment later.
-                let mut heard = heard;
-                let _ = timeout(FIRST_ANSWER_LIMIT, async { while heard.changed().await.is_ok() {} }).await;
-                let said = heard.borrow().clone();
-                let said = self.transport.with_state(said.trim().to_owned(), FIRST_ANSWER_LIMIT).await;
-                return Err(self.failure(&said));
-            }
-            Err(_) => return Err(Failure::Down(self.transport.silent(FIRST_ANSWER_LIMIT))),
-        };
+    async fn connect(&self) -> Result<(Link, Connection, Box<dyn std::any::Any + Send>), Failure> {
+        let Line { io, version, takes_keys, kept } = self.dial.dial().await?;
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -384,25 +275,26 @@ impl PeerHost {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(LINK_WINDOW);
-        let handshake = builder.handshake(TokioIo::new(tokio::io::join(stdout, stdin))).await;
-        let (sender, connection) = handshake.map_err(|error| unable(&error))?;
-        Ok((child, Link { sender, version, takes_keys }, connection))
-    }
-
-    /// Returns the reason why a command ended without a greeting, from its stderr.
-    fn failure(&self, said: &str) -> Failure {
-        use muxtap_api::Unreachable::{NoTmux, TooOld};
-
-        match self.transport.reason(said) {
-            Some(reason) if !matches!(reason, NoTmux | TooOld) => Failure::Down(self.transport.error(reason, said)),
-            _ => {
-                let last = said.trim().lines().last().unwrap_or("the command ended without a message");
-                Failure::Absent(plain::name(last).chars().take(200).collect(), None)
-            }
-        }
+        let (sender, connection) = builder.handshake(TokioIo::new(io)).await.map_err(|error| {
+            let message = format!("host {}: the link was lost ({})", self.name(), reason(&error));
+            Failure::Down(Error::unavailable(message))
+        })?;
+        Ok((Link { sender, version, takes_keys, users: Arc::default() }, connection, kept))
     }
 }
 
+/// Returns an error with its cause, if it has one.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    text
+}
+
+/// Returns the pause after a number of failed attempts.
 pub(super) fn pause(tries: u32) -> Duration {
     LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(10)))
 }
@@ -411,85 +303,14 @@ fn stopping() -> Error {
     Error::unavailable("muxtap is stopping")
 }
 
-enum Greeting {
-    /// The peer's version, and words for its capabilities.
-    Version(String, Vec<String>),
-    None,
-}
-
-/// Reads up to the greeting, the line that tells whether the host has muxtap. `None`: no such line
-/// came.
-async fn greeting(stdout: &mut (impl AsyncBufRead + Unpin)) -> Option<Greeting> {
-    let mut banner = stdout.take(BANNER_BYTES);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if banner.read_until(b'\n', &mut line).await.ok()? == 0 {
-            return None;
-        }
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end();
-        if text.ends_with(NO_PEER) {
-            return Some(Greeting::None);
-        }
-        // A profile may have printed the beginning of the line.
-        if let Some((_, words)) = text.rsplit_once(PEER_GREETING) {
-            let mut words = words.split(' ').map(|word| plain::name(word).chars().take(32).collect());
-            return Some(Greeting::Version(words.next().unwrap_or_default(), words.collect()));
-        }
-    }
-}
-
-/// Keeps the last bytes of stderr.
-async fn collect(mut stderr: impl AsyncRead + Unpin, said: watch::Sender<String>) {
-    let mut chunk = vec![0; 4096];
-    while let Ok(read @ 1..) = stderr.read(&mut chunk).await {
-        let text = String::from_utf8_lossy(chunk.get(..read).unwrap_or_default()).into_owned();
-        said.send_modify(|said| {
-            said.push_str(&text);
-            let surplus = said.len().saturating_sub(STDERR_BYTES);
-            let at = (surplus..=said.len()).find(|&at| said.is_char_boundary(at)).unwrap_or(0);
-            said.drain(..at);
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    async fn greeted(printed: &str) -> String {
-        match greeting(&mut printed.as_bytes()).await {
-            Some(Greeting::Version(version, can)) => [version].into_iter().chain(can).collect::<Vec<_>>().join("+"),
-            Some(Greeting::None) => "none".into(),
-            None => "nothing".into(),
-        }
-    }
-
-    #[tokio::test]
-    async fn what_a_profile_prints_before_the_greeting_is_skipped() {
-        assert_eq!(greeted("Welcome!\nmuxtap-peer 1 0.1.0\nPRI").await, "0.1.0");
-        assert_eq!(greeted("no line end: muxtap-peer 1 0.2.0\n").await, "0.2.0");
-        assert_eq!(greeted("muxtap-peer 1 0.3.0 keys more\n").await, "0.3.0+keys+more");
-        assert_eq!(greeted("Welcome!\nmuxtap-peer none\n").await, "none");
-        assert_eq!(greeted("muxtap-peer 2 9.0.0\n").await, "nothing", "a later protocol is none that is spoken here");
-        assert_eq!(greeted("").await, "nothing");
-    }
 
     #[test]
     fn pauses_grow_to_a_limit() {
         let pauses: Vec<_> = (1..9).map(|tries| pause(tries).as_millis()).collect();
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
         assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
-    }
-
-    #[tokio::test]
-    async fn the_end_of_stderr_is_kept() {
-        let said = watch::Sender::new(String::new());
-        let kept = said.subscribe();
-        let text = format!("{}é the end", "é".repeat(STDERR_BYTES));
-        collect(text.as_bytes(), said).await;
-        let kept = kept.borrow();
-        assert!(kept.len() <= STDERR_BYTES && kept.ends_with("é the end"), "{}", kept.len());
     }
 }

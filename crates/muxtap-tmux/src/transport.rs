@@ -72,6 +72,8 @@ pub struct Transport {
     peer: PeerChoice,
     /// The socket of a connected ssh, through which others share its connection.
     shared: Mutex<Option<PathBuf>>,
+    /// Whether the host is a member of a fleet: no command reaches it.
+    is_in_fleet: bool,
 }
 
 /// Whether the muxtap of another host serves the requests for its tmux servers.
@@ -122,7 +124,20 @@ impl Transport {
             found: Mutex::default(),
             peer: PeerChoice::default(),
             shared: Mutex::default(),
+            is_in_fleet: false,
         })
+    }
+
+    /// Creates the way to a host of the fleet: its muxtap alone can be reached.
+    ///
+    /// Error: `INVALID_ARGUMENT` for a name that no target could contain.
+    pub fn in_fleet(name: &str) -> Result<Self> {
+        Ok(Self { words: Vec::new(), is_in_fleet: true, ..Self::new(name, vec![name.to_owned()], "tmux")? })
+    }
+
+    /// Returns whether the host is reached over a fleet, not by a command.
+    pub fn is_in_fleet(&self) -> bool {
+        self.is_in_fleet
     }
 
     /// Returns whether programs are run in this container, by a container runtime.
@@ -191,7 +206,7 @@ impl Transport {
     /// command.
     pub fn is_same(&self, other: &Self) -> bool {
         let peer = self.peer == other.peer || other.peer == PeerChoice::Found;
-        self.words == other.words && self.tmux == other.tmux && peer
+        self.is_in_fleet == other.is_in_fleet && self.words == other.words && self.tmux == other.tmux && peer
     }
 
     /// Returns whether the host's muxtap should be used.

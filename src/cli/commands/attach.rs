@@ -159,6 +159,10 @@ async fn remote_line(client: &mut Client, place: Place, found: Option<&str>) -> 
         name => vec![tmux, "-L".into(), name.to_owned()],
     };
     let words = [server, attach(found)].concat();
+    if host.fleet.is_some() {
+        let message = format!("host {}: a fleet carries no terminal; attach on that host, or by ssh", host.name);
+        return Err(Error::invalid(message));
+    }
     let via = shlex::split(&host.command).unwrap_or_else(|| vec![host.command.clone()]);
     Ok(with_terminal(via, words))
 }

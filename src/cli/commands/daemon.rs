@@ -161,6 +161,10 @@ pub(in crate::cli) struct SettingFlags {
     /// The file with the token that TCP callers must present [default: token next to the log]
     #[arg(long, value_name = "FILE")]
     token_file: Option<String>,
+    /// Join the fleet of this NATS server, as in `nats://10.0.0.1:4222`; what it may do on this host is
+    /// set by [fleet] in the configuration file
+    #[arg(long, value_name = "URL")]
+    fleet: Option<String>,
 }
 
 impl SettingFlags {
@@ -199,6 +203,7 @@ impl SettingFlags {
             one("tls_cert", self.tls_cert.as_ref()),
             one("tls_key", self.tls_key.as_ref()),
             one("token_file", self.token_file.as_ref()),
+            one("fleet", self.fleet.as_ref()),
         ]
         .into_iter()
         .flatten()

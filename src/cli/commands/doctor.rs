@@ -242,6 +242,10 @@ async fn hosts(caller: &Caller, settings: Result<&Settings, &Error>) -> Vec<Chec
         if let Some(why) = unused.and_then(|peer| peer.error.as_ref()) {
             return Check::ok(NAME, format!("{name}, with {}; its muxtap: {why}", host.command));
         }
+        if let Some(fleet) = host.fleet {
+            let offered = fleet.offer.iter().map(|tier| tier.as_str()).collect::<Vec<_>>().join(", ");
+            return Check::ok(NAME, format!("{name}, in the fleet with muxtap {}, offers {offered}", fleet.version));
+        }
         let peer = host.peer.filter(|peer| peer.state == PeerState::Connected).and_then(|peer| peer.version);
         match (host.state, host.error) {
             _ if peer.is_some() => {

@@ -52,12 +52,20 @@ impl Hosts {
             output::print_json(&list)?;
             return Ok(0);
         }
-        let mut table = Table::new(&["NAME", "STATE", "MUXTAP", "FROM", "COMMAND", "ERROR"]);
+        let mut table = Table::new(&["NAME", "STATE", "MUXTAP", "FROM", "COMMAND OR LABELS", "ERROR"]);
         for host in list.hosts {
             let muxtap = muxtap_of(&host);
-            let from = if host.configured { "config.toml" } else { "--via" };
+            let from = match &host.fleet {
+                Some(_) => "fleet",
+                None if host.configured => "config.toml",
+                None => "--via",
+            };
+            let reached_by = match &host.fleet {
+                Some(fleet) => fleet.labels.join(" "),
+                None => host.command,
+            };
             let state = state(host.state).to_owned();
-            table.row(&[host.name, state, muxtap, from.to_owned(), host.command, host.error.unwrap_or_default()]);
+            table.row(&[host.name, state, muxtap, from.to_owned(), reached_by, host.error.unwrap_or_default()]);
         }
         output::print(table.render())?;
         Ok(0)
@@ -75,6 +83,9 @@ fn state(state: HostState) -> &'static str {
 
 /// Returns the version of the host's muxtap that is used, if there is one.
 fn muxtap_of(host: &HostInfo) -> String {
+    if let Some(fleet) = &host.fleet {
+        return fleet.version.clone();
+    }
     let used = host.peer.as_ref().filter(|peer| peer.state == PeerState::Connected);
     used.and_then(|peer| peer.version.clone()).unwrap_or_default()
 }

@@ -61,6 +61,7 @@ impl FromRequestParts<App> for Asking {
             Some(Peer::Unix { uid, .. }) => (format!("uid {uid}"), true, "a program of another user"),
             // The daemon's token logs devices in; it belongs to no device.
             Some(Peer::Tcp { .. }) => (USER.to_owned(), false, "a program"),
+            Some(Peer::Fleet) => ("fleet".to_owned(), false, "a member of the fleet"),
             None => ("application".to_owned(), false, "a program"),
         };
         let (token_ends, read_only) = (None, false);
@@ -83,6 +84,7 @@ fn program(peer: Option<&Peer>) -> String {
         Some(Peer::Unix { pid: Some(pid), .. }) => process_shown(u32::try_from(*pid).unwrap_or_default()),
         Some(Peer::Unix { pid: None, .. }) => "a process of this machine".into(),
         Some(Peer::Tcp { addr, .. }) => format!("a program at {addr}"),
+        Some(Peer::Fleet) => "a member of the fleet".into(),
         None => "a program in the daemon's process".into(),
     }
 }

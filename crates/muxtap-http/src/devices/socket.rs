@@ -65,7 +65,7 @@ pub async fn open(
     // A page's cookie authorizes as the user, like the Unix socket.
     let is_page = page.is_some_and(|Extension(page)| !page.reads_only);
     let at = Place {
-        over_tcp: matches!(peer, Some(Extension(Peer::Tcp { .. }))) && !is_page,
+        over_tcp: matches!(peer, Some(Extension(Peer::Tcp { .. } | Peer::Fleet))) && !is_page,
         reads_only: app.engine.authorize(Tier::Create).is_err(),
         has_terminals: bound_device.is_none_or(|Extension(device)| device.has(DeviceScope::Terminals)),
     };

@@ -73,7 +73,7 @@ impl Failures {
         }
         let address = match peer {
             Some(Peer::Tcp { addr, .. }) => group(addr.ip()),
-            Some(Peer::Unix { .. }) | None => return response,
+            Some(Peer::Unix { .. } | Peer::Fleet) | None => return response,
         };
         let Some(wait) = self.count(address, Instant::now()) else { return response };
         metrics::refused("rate");

@@ -176,6 +176,7 @@ fn caller(request: &Request) -> String {
     match extensions.get::<Peer>() {
         Some(Peer::Tcp { addr, .. }) => address::group(addr.ip()).to_string(),
         Some(Peer::Unix { uid, .. }) => format!("uid {uid}"),
+        Some(Peer::Fleet) => "fleet".into(),
         None => String::new(),
     }
 }

@@ -1,0 +1,56 @@
+//! The daemon's membership in a fleet (`docs/fleet.md`).
+
+use std::sync::Arc;
+
+use muxtap_engine::Engine;
+use muxtap_fleet::{Fleet, Member, Offered, Settings};
+use muxtap_http as http;
+use muxtap_peer::{Boxed, FleetStream, Peers};
+use muxtap_tmux::Transport;
+
+use crate::api::{Error, FleetHost, Result, Tier};
+
+/// Joins the fleet, now or when it can be reached. From then on targets can name its hosts, and its
+/// members can use this one as far as the settings offer.
+pub(super) fn join(settings: &Settings, app: &http::App, peers: &Peers, engine: &Engine) -> Result<()> {
+    let (served, known) = (app.clone(), engine.clone());
+    let on_link = move |link| {
+        let Offered { pipe, tier, member } = link;
+        served.spawn(http::serve_member(served.clone(), pipe, member, tier));
+    };
+    let on_host = move |host: &Member| {
+        // A host of the configuration has the name already, or too many are known.
+        if let Err(error) = Transport::in_fleet(&host.name).and_then(|transport| known.add_transport(transport)) {
+            tracing::debug!("fleet: {error}");
+        }
+    };
+    let fleet = Fleet::join(settings.clone(), on_link, on_host, engine.end());
+    let fleet = fleet.map_err(|error| Error::new(error.code, format!("[fleet] {error}")))?;
+    peers.set_fleet(Arc::new(Joined(fleet)));
+    Ok(())
+}
+
+struct Joined(Fleet);
+
+impl muxtap_peer::Fleet for Joined {
+    fn open<'a>(&'a self, host: &'a str, tier: Tier) -> Boxed<'a, Result<FleetStream>> {
+        Box::pin(async move {
+            let opened = self.0.open(host, tier).await?;
+            Ok(FleetStream { io: Box::new(opened.pipe), version: opened.version, takes_keys: opened.takes_keys })
+        })
+    }
+
+    fn known(&self, host: &str) -> Option<FleetHost> {
+        let Member { version, labels, offer, .. } = self.0.known(host)?;
+        Some(FleetHost { labels, offer, version })
+    }
+
+    fn look(&self) -> Boxed<'_, ()> {
+        // What is found is remembered.
+        Box::pin(async { drop(self.0.hosts().await) })
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.0.problem()
+    }
+}
