@@ -44,6 +44,7 @@ mod elsewhere;
 mod ends;
 mod faults;
 mod first_hour;
+mod fleet;
 mod floods;
 mod guest;
 mod hostile;
