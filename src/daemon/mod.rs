@@ -146,8 +146,9 @@ impl Daemon<'_> {
                 return Err(error);
             }
         };
-        let (engine, beside) = successor.take_over(options, || doors.guard.reclaim(&doors.doors.local)).await?;
-        Serving::run(self, (engine, Some(upgrade::Beside::read(&beside))), doors, writers).await
+        let begin = || doors.guard.reclaim(&doors.doors.local);
+        let (engine, beside) = successor.take_over(options, upgrade::Beside::read, begin).await?;
+        Serving::run(self, (engine, Some(beside)), doors, writers).await
     }
 
     fn prepare_doors(&self, received: upgrade::Received) -> Result<(Options, OpenDoors)> {

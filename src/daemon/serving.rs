@@ -91,7 +91,9 @@ impl<'a> Serving<'a> {
         let is_kept = !daemon.background || offers || ports.iter().any(|port| !port.is_page);
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
-        if let Some(Beside { pages }) = beside {
+        if let Some(Beside { pages, recordings }) = beside {
+            // First: panes print already.
+            serving.rooms.recordings.restore(&serving.engine, recordings);
             serving.pages.restore(&serving.engine, pages);
         }
         // Before anything is served: a page needs a port if none was configured.
@@ -253,9 +255,10 @@ impl<'a> Serving<'a> {
 
     /// Leaves everything to the daemon that has taken over, and passes on to it what is open here.
     async fn leave(mut self, (left, answer): HandedOver, doors: Doors, guard: ClaimGuard, signals: &mut Signals) {
-        let Left { engine, held: Held { requests, pages: _pages }, pid, .. } = left;
+        let Left { engine, held: Held { requests, pages: _pages, recordings }, pid, .. } = left;
         // The next daemon watches for its own rules now. What fired here is carried out here.
         self.rooms.when.leave();
+        recordings.leave();
         requests.pass_on();
         // Both before this engine ends: its requests are those of the next daemon from now on.
         self.open.leave_listeners();

@@ -11,9 +11,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Stdio,
+    sync::OnceLock,
     time::Duration,
 };
 
+use muxtap_core::stored;
 use muxtap_engine::{
     Engine,
     handover::{Belongings, NotTaken, PausedEngine, Successor, decline},
@@ -21,6 +23,7 @@ use muxtap_engine::{
 use muxtap_http::{By, HeldRequests};
 use muxtap_net::OpenConnections;
 use muxtap_page::{HeldPages, Pages, StoredPages};
+use muxtap_record::{HeldRecordings, PreparedRecordings};
 use muxtap_rooms::Rooms;
 use muxtap_tmux::death::Foreign;
 use serde::{Deserialize, Serialize};
@@ -31,7 +34,7 @@ use super::{
     start::{self, Claim, ClaimGuard},
 };
 use crate::{
-    api::{Error, ErrorCode, RecordState, Result, WaitInfo, wire},
+    api::{Error, ErrorCode, Result, WaitInfo, wire},
     config::paths::Paths,
 };
 
@@ -254,22 +257,43 @@ pub(super) struct Held {
     pub(super) requests: HeldRequests,
     /// Until the connections of pages have ended.
     pub(super) pages: HeldPages,
+    pub(super) recordings: HeldRecordings,
 }
 
-/// What a daemon has beside its engine when it hands over.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+/// What a daemon has beside its engine when it hands over. The descriptors are in the order of the fields.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredBeside {
+    /// As JSON.
+    pages: String,
+    #[serde(with = "stored::bytes")]
+    recordings: Vec<u8>,
+}
+
+/// What another daemon had beside its engine.
+#[derive(Default)]
 pub(super) struct Beside {
     pub(super) pages: StoredPages,
+    pub(super) recordings: PreparedRecordings,
 }
 
 impl Beside {
-    /// Reads what another daemon had. What cannot be read is made anew.
-    pub(super) fn read(bytes: &[u8]) -> Self {
-        serde_json::from_slice(bytes).unwrap_or_else(|error| {
+    /// Reads what another daemon has; begins nothing. The state of pages is made anew if it cannot be read.
+    pub(super) fn read(belongings: Belongings) -> Result<Self> {
+        let unreadable = |why: &str| {
+            Error::new(ErrorCode::Conflict, format!("cannot read what the running daemon has beside its engine: {why}"))
+        };
+        let Belongings { bytes, descriptors } = belongings;
+        let mut descriptors = descriptors.into_iter();
+        let stored: StoredBeside = postcard::from_bytes(&bytes).map_err(|error| unreadable(&error.to_string()))?;
+        let pages = serde_json::from_str(&stored.pages).unwrap_or_else(|error| {
             tracing::warn!("the pages' state of the earlier daemon cannot be read: {error}");
-            Self::default()
-        })
+            StoredPages::default()
+        });
+        let recordings = PreparedRecordings::read(&stored.recordings, &mut descriptors)?;
+        if descriptors.next().is_some() {
+            return Err(unreadable("a descriptor is left over"));
+        }
+        Ok(Self { pages, recordings })
     }
 }
 
@@ -326,9 +350,6 @@ impl Predecessor<'_> {
     /// Checks that nothing is open that cannot be handed over.
     fn check(&self) -> Result<()> {
         let mut open = Vec::new();
-        let recordings = self.rooms.recordings.list();
-        let recordings = recordings.iter().filter(|recording| recording.state == RecordState::Recording);
-        open.extend(recordings.map(|recording| format!("recording {}", recording.id)));
         if !self.rooms.sessions.is_idle() {
             open.push("agent sessions".to_owned());
         }
@@ -404,7 +425,7 @@ impl Predecessor<'_> {
         let belongings = doors
             .belongings(guard, self.engine)
             .map_err(|error| failed(format!("cannot duplicate the listening sockets: {error}")))?;
-        let mut held = None;
+        let held = OnceLock::new();
         let settle = async {
             self.open.pause();
             let requests = self.app.replacing().settle(force).await?;
@@ -415,11 +436,19 @@ impl Predecessor<'_> {
             let (pages, stored) = tokio::time::timeout(TYPE_LIMIT, self.pages.hold()).await.map_err(|_| {
                 Error::new(ErrorCode::Conflict, "tmux does not accept what a page types; try again, or close the page")
             })?;
-            held = Some(Held { requests, pages });
-            serde_json::to_vec(&Beside { pages: stored }).map_err(|error| Error::internal(error.to_string()))
+            let held = &held;
+            Ok(async move {
+                // What reads panes stops when no output comes any more, and misses none.
+                let (recordings, recorded, descriptors) = self.rooms.recordings.hold().await?;
+                let _ = held.set(Held { requests, pages, recordings });
+                let failed = |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
+                let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
+                let bytes = postcard::to_allocvec(&StoredBeside { pages, recordings: recorded });
+                Ok(Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors })
+            })
         };
         let handed_over = self.engine.hand_over_to(process, socket, belongings, settle, stop).await;
-        match (handed_over, held) {
+        match (handed_over, held.into_inner()) {
             (Ok(engine), Some(held)) => {
                 tracing::info!("process {pid} has taken over");
                 if !self.background {

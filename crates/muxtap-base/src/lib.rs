@@ -2,6 +2,7 @@
 //! requests, only the errors and gaps of `muxtap-core` are known here.
 
 pub mod address;
+pub mod age;
 pub mod below;
 pub mod clock;
 pub mod descriptors;

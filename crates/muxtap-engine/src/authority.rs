@@ -74,9 +74,13 @@ pub(super) struct StoredCaller {
     principal: StoredPrincipal,
 }
 
-/// See [`Principal`].
+/// A [`Principal`], stored for the daemon that replaces this one.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum StoredPrincipal {
+pub struct StoredPrincipal(Stored);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stored {
     Engine,
     User(u32),
     Token,
@@ -86,39 +90,56 @@ enum StoredPrincipal {
     Guest,
 }
 
-impl StoredCaller {
-    pub(super) fn of(caller: &Caller) -> Self {
-        let principal = match &caller.principal {
-            Principal::Engine => StoredPrincipal::Engine,
-            Principal::User(uid) => StoredPrincipal::User(*uid),
-            Principal::Token => StoredPrincipal::Token,
-            Principal::Page(hash) => StoredPrincipal::Page(hash.to_string()),
-            Principal::Device(id) => StoredPrincipal::Device(id.to_string()),
+impl StoredPrincipal {
+    /// Returns what is stored.
+    pub fn of(principal: &Principal) -> Self {
+        Self(match principal {
+            Principal::Engine => Stored::Engine,
+            Principal::User(uid) => Stored::User(*uid),
+            Principal::Token => Stored::Token,
+            Principal::Page(hash) => Stored::Page(hash.to_string()),
+            Principal::Device(id) => Stored::Device(id.to_string()),
             Principal::Agent { session, server } => {
-                StoredPrincipal::Agent(*session, server.as_deref().map(Path::to_owned))
+                Stored::Agent(*session, server.as_deref().map(Path::to_owned))
             }
-            // Its interface and its name tell the member.
-            Principal::Fleet(_) | Principal::Guest => StoredPrincipal::Guest,
-        };
-        Self { face: caller.face.to_owned(), who: caller.who.clone(), principal }
+            // A member's name is the caller's own, beside the principal.
+            Principal::Fleet(_) | Principal::Guest => Stored::Guest,
+        })
     }
 
-    /// Returns the caller; `None` if its interface is unknown. No later MCP session gets the number of
-    /// one that another daemon had: otherwise it would own the earlier session's waits.
-    pub(super) fn restored(self) -> Option<Caller> {
-        let principal = match self.principal {
-            StoredPrincipal::Engine => Principal::Engine,
-            StoredPrincipal::User(uid) => Principal::User(uid),
-            StoredPrincipal::Token => Principal::Token,
-            StoredPrincipal::Page(hash) => Principal::Page(hash.into()),
-            StoredPrincipal::Device(id) => Principal::Device(id.into()),
-            StoredPrincipal::Agent(session, server) => {
+    /// Returns the principal. No later MCP session gets the number of one that another daemon had:
+    /// otherwise it would own the earlier session's waits.
+    pub fn restored(self) -> Principal {
+        match self.0 {
+            Stored::Engine => Principal::Engine,
+            Stored::User(uid) => Principal::User(uid),
+            Stored::Token => Principal::Token,
+            Stored::Page(hash) => Principal::Page(hash.into()),
+            Stored::Device(id) => Principal::Device(id.into()),
+            Stored::Agent(session, server) => {
                 NEXT_SESSION.fetch_max(session.saturating_add(1), Ordering::Relaxed);
                 Principal::Agent { session, server: server.map(Arc::from) }
             }
+<<<<<<< HEAD
             StoredPrincipal::Guest if self.face == FLEET => Principal::Fleet(self.who.as_str().into()),
             StoredPrincipal::Guest => Principal::Guest,
         };
+=======
+            Stored::Guest => Principal::Guest,
+        }
+    }
+}
+
+impl StoredCaller {
+    pub(super) fn of(caller: &Caller) -> Self {
+        let principal = StoredPrincipal::of(&caller.principal);
+        Self { face: caller.face.to_owned(), who: caller.who.clone(), principal }
+    }
+
+    /// Returns the caller; `None` if its interface is unknown.
+    pub(super) fn restored(self) -> Option<Caller> {
+        let principal = self.principal.restored();
+>>>>>>> 9d5356ef (record: recordings go on in the daemon that takes over)
         let face = FACES.into_iter().find(|face| *face == self.face)?;
         Some(Caller { face, who: self.who, principal })
     }
@@ -126,7 +147,7 @@ impl StoredCaller {
     /// Sets the number of an MCP session.
     #[cfg(test)]
     pub(super) fn set_session(&mut self, number: u64) {
-        if let StoredPrincipal::Agent(session, _) = &mut self.principal {
+        if let Stored::Agent(session, _) = &mut self.principal.0 {
             *session = number;
         }
     }

@@ -27,6 +27,7 @@ use crate::{
     wait::{Budget, HeldWaits, PreparedWaits, StoredWaits, Waits},
 };
 
+pub use crate::authority::StoredPrincipal;
 pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
@@ -132,25 +133,26 @@ pub struct Prepared {
     past: Past,
     servers: Vec<Restored>,
     waits: PreparedWaits,
-    beside: Vec<u8>,
+    beside: Belongings,
 }
 
 impl Prepared {
     /// Reads a state. Begins nothing. Error: `CONFLICT` if this program does not read it, or if the
     /// descriptors are not those of the state.
     pub fn read(options: Options, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self> {
-        let (engine, restored) = read(state, options.ring_bytes, descriptors)?;
+        let (engine, restored, others) = read(state, options.ring_bytes, descriptors)?;
         let broken = |error: postcard::Error| unreadable(&error.to_string());
         let trails = Trails::restore(&engine.trails.0).map_err(broken)?;
         let budget = Arc::<Budget>::default();
         let all = |server: &Restored| (server.socket.clone(), [&server.live[..], &server.ended].concat());
         let waits = engine.waits.prepare(&budget, &restored.iter().map(all).collect::<Vec<_>>())?;
         let past = Past { nonce: engine.nonce, trails, budget };
-        Ok(Self { options, past, servers: restored, waits, beside: engine.beside.0 })
+        let beside = Belongings { bytes: engine.beside.0, descriptors: others };
+        Ok(Self { options, past, servers: restored, waits, beside })
     }
 
     /// Takes what the other daemon has beside the engine.
-    fn take_beside(&mut self) -> Vec<u8> {
+    fn take_beside(&mut self) -> Belongings {
         std::mem::take(&mut self.beside)
     }
 
@@ -190,11 +192,16 @@ impl Engine {
     /// Error: a tmux server does not reply within `limit`; everything goes on then.
     #[doc(hidden)]
     pub async fn pause(&self, limit: Duration) -> Result<PausedEngine> {
-        self.pause_beside(limit, Vec::new()).await
+        self.pause_beside(limit, async { Ok(Belongings::default()) }).await
     }
 
-    /// Pauses as [`Engine::pause`] does. `beside`: what the daemon has beside the engine.
-    async fn pause_beside(&self, limit: Duration, beside: Vec<u8>) -> Result<PausedEngine> {
+    /// Pauses as [`Engine::pause`] does. `beside` is awaited when nothing is read any more, and returns
+    /// what the daemon has beside the engine.
+    async fn pause_beside(
+        &self,
+        limit: Duration,
+        beside: impl Future<Output = Result<Belongings>>,
+    ) -> Result<PausedEngine> {
         // First: a wait that is beginning may need replies of tmux.
         let waits = Waits::hold(self, limit).await?;
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
@@ -203,9 +210,11 @@ impl Engine {
         let mut links: Vec<_> = hosts.into_iter().zip(paused).filter_map(|(host, link)| Some((host, link?))).collect();
         // The order of the state.
         links.sort_by(|(a, _), (b, _)| a.socket().cmp(b.socket()));
-        let descriptors = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
+        let beside = beside.await?;
+        let mut descriptors: Vec<_> = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
+        descriptors.extend(beside.descriptors);
         let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
-        let state = self.store_with(&stored, beside)?;
+        let state = self.store_with(&stored, beside.bytes)?;
         let links = links.into_iter().map(|(_, link)| link).collect();
         Ok(PausedEngine { engine: self.clone(), state, descriptors, links, waits })
     }
@@ -318,7 +327,12 @@ fn check_version(header: &Header) -> Result<()> {
     ))
 }
 
-fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(StoredEngine, Vec<Restored>)> {
+/// Returns also the descriptors of what is beside the engine.
+fn read(
+    state: &[u8],
+    ring_bytes: usize,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(StoredEngine, Vec<Restored>, Vec<OwnedFd>)> {
     let broken = |error: postcard::Error| unreadable(&error.to_string());
     let (mut engine, rest) = postcard::take_from_bytes::<StoredEngine>(header(state)?).map_err(broken)?;
     if !rest.is_empty() {
@@ -340,10 +354,11 @@ fn read(state: &[u8], ring_bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(S
         let (live, ended) = (panes(server.live)?, panes(server.ended)?);
         servers.push(Restored { socket, epoch: server.epoch, live, ended, link: link(server.link)? });
     }
-    if descriptors.next().is_some() {
+    let others: Vec<_> = descriptors.collect();
+    if engine.beside.0.is_empty() && !others.is_empty() {
         return Err(unreadable("a descriptor is left over"));
     }
-    Ok((engine, servers))
+    Ok((engine, servers, others))
 }
 
 fn unreadable(why: &str) -> Error {

@@ -11,7 +11,6 @@ pub(super) mod resync;
 pub(super) mod screen_model;
 pub(super) mod shell_marks;
 
-pub(super) mod age;
 mod command_lines;
 mod commands;
 mod encoded_event;

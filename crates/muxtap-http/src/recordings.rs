@@ -5,12 +5,18 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     extract::ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    http::request::Parts,
     response::{IntoResponse as _, Response},
 };
 use futures_util::StreamExt as _;
 use muxtap_net::ConnectionPermit;
 use muxtap_record::{ALIS, Secrets, live::Live};
 
+#[cfg(feature = "daemon")]
+use super::{
+    guard::Login,
+    replace::{OwnTurn, moved},
+};
 use super::{
     App,
     error::{Body, Params, PathWord, Result},
@@ -19,6 +25,8 @@ use super::{
 };
 
 use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
+#[cfg(feature = "daemon")]
+use muxtap_api::wire;
 
 /// How long a reader of a live stream may take to receive a message.
 const SLOW_READER: Duration = Duration::from_secs(10);
@@ -59,14 +67,49 @@ pub async fn one(
     app: App,
     PathWord(id): PathWord,
     Params(query): Params<RecordingQuery>,
-) -> Result<Json<RecordingInfo>> {
-    let recordings = &app.rooms().recordings;
+    parts: Parts,
+) -> Result<Response> {
     if query.attach {
-        // When the connection ends, this future is dropped, and the recording ends with it.
-        return Ok(Json(recordings.attach(&app.engine, &id)?.ended().await));
+        return attached(&app, &id, &parts).await;
     }
     app.engine.authorize(Tier::Read)?;
-    Ok(Json(recordings.get(&id)?))
+    Ok(Json(app.rooms().recordings.get(&id)?).into_response())
+}
+
+/// Waits for a recording's end. When the connection ends, the future is dropped, and the recording
+/// ends with it.
+#[cfg(not(feature = "daemon"))]
+async fn attached(app: &App, id: &str, _parts: &Parts) -> Result<Response> {
+    Ok(Json(app.rooms().recordings.attach(&app.engine, id)?.ended().await).into_response())
+}
+
+/// Waits for a recording's end. When the connection ends, the future is dropped, and the recording
+/// ends with it.
+///
+/// If another daemon takes over meanwhile, it continues the recording, and its response is passed on.
+#[cfg(feature = "daemon")]
+async fn attached(app: &App, id: &str, parts: &Parts) -> Result<Response> {
+    let attached = app.rooms().recordings.attach(&app.engine, id)?;
+    if let Some(turn) = parts.extensions.get::<OwnTurn>() {
+        turn.continues();
+    }
+    tokio::select! {
+        ended = attached.ended() => return Ok(Json(ended).into_response()),
+        () = app.replacing().taken_over() => {}
+    }
+    if parts.headers.contains_key(wire::RELAY) {
+        return Ok(moved());
+    }
+    // The end of a login becomes known to the other daemon alone.
+    if parts.extensions.get::<Login>().is_some() {
+        let path = format!("/v1/recordings/{id}?attach=true");
+        let message = format!(
+            "another muxtap daemon has taken over and continues recording {id} for ten seconds: request `GET {path}`"
+        );
+        return Err(Error::unavailable(message).into());
+    }
+    let uri = format!("/v1/recordings/{}?attach=true", muxtap_api::url::encode(id));
+    Ok(app.get_elsewhere_at_last(&uri, &[(wire::RELAY, "1")]).await?)
 }
 
 /// Ends a recording.

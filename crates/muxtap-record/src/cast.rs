@@ -8,6 +8,7 @@ use std::{io::Write as _, time::Duration};
 
 use muxtap_api::{RecordFormat, Size};
 use muxtap_core::stream::render;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// The number of bytes of a line of text that are collected before it is written in pieces.
@@ -24,7 +25,7 @@ pub(crate) struct Header {
 }
 
 /// The encoder of a file. Times count from the beginning of the recording.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Cast {
     format: RecordFormat,
     /// When this file began.

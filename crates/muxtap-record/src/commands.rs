@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muxtap_core::marks::Command;
 use muxtap_engine::{Pane, PaneCommand};
+use serde::{Deserialize, Serialize};
 
 /// A marker's place: its offset, the command's number, and whether it is the command's end.
 type Place = (u64, u64, bool);
 
 /// The markers of a pane's commands.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct CommandMarkers {
     /// The labels that were not returned yet.
     due: BTreeMap<Place, String>,

@@ -2,21 +2,33 @@
 
 use std::{
     fs::{DirBuilder, File},
-    io::{self, Write as _},
-    os::unix::fs::DirBuilderExt as _,
+    io::{self, Seek as _, SeekFrom, Write as _},
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt as _},
     path::{Path, PathBuf},
 };
 
 use muxtap_api::{Error, ErrorCode, RecordFormat, Result};
 use muxtap_base::files::create_private;
+use serde::{Deserialize, Serialize};
 
 /// The destination of a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Place {
     /// One file. The recording ends at a limit.
-    File(PathBuf),
+    File(#[serde(with = "super::stored::path")] PathBuf),
     /// Files in this folder whose names begin so. At a limit the next file begins.
-    Files(PathBuf, String),
+    Files(#[serde(with = "super::stored::path")] PathBuf, String),
+}
+
+/// The files of a recording, stored for the daemon that replaces this one, which gets the current file's
+/// descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredFiles {
+    place: Place,
+    number: u32,
+    #[serde(with = "super::stored::path")]
+    path: PathBuf,
+    length: u64,
 }
 
 /// The files of a recording, of which the last is being written.
@@ -36,7 +48,7 @@ impl Files {
     ///
     /// Errors: `CONFLICT` if the file exists, `INVALID_ARGUMENT` if it cannot be created.
     pub(super) fn begin(place: Place, format: RecordFormat) -> Result<Self> {
-        let suffix = if format == RecordFormat::Text { "txt" } else { "cast" };
+        let suffix = suffix_of(format);
         if let Place::Files(dir, _) = &place {
             make_dir(dir)?;
         }
@@ -51,6 +63,34 @@ impl Files {
         }
         let file = made.map_err(|error| refused(&path, &error))?;
         Ok(Self { place, suffix, number, file, path, length: 0 })
+    }
+
+    /// Stores the files for another process. It gets the same open file, not the path: another file may
+    /// have that name by then.
+    pub(super) fn store(&self) -> io::Result<(StoredFiles, OwnedFd)> {
+        let Self { place, number, path, length, .. } = self;
+        let stored = StoredFiles { place: place.clone(), number: *number, path: path.clone(), length: *length };
+        Ok((stored, self.file.try_clone()?.into()))
+    }
+
+    /// Continues the files of another process.
+    pub(super) fn restore(stored: StoredFiles, file: OwnedFd, format: RecordFormat) -> Self {
+        let StoredFiles { place, number, path, length } = stored;
+        Self { place, suffix: suffix_of(format), number, file: File::from(file), path, length }
+    }
+
+    /// Goes on after another process had the file, and ended. What it wrote is cut off: its output is
+    /// recorded here.
+    pub(super) fn take_back(&mut self) -> Result<()> {
+        let taken_back = || -> io::Result<()> {
+            if self.file.metadata()?.len() > self.length {
+                self.file.set_len(self.length)?;
+                (&self.file).seek(SeekFrom::Start(self.length))?;
+            }
+            Ok(())
+        };
+        let path = self.path.display();
+        taken_back().map_err(|error| Error::new(ErrorCode::ResourceLimit, format!("cannot continue {path}: {error}")))
     }
 
     /// Returns whether another file follows this one at a limit.
@@ -98,6 +138,10 @@ impl Files {
             }
         }
     }
+}
+
+fn suffix_of(format: RecordFormat) -> &'static str {
+    if format == RecordFormat::Text { "txt" } else { "cast" }
 }
 
 /// Creates a missing directory that only the user can access.
@@ -148,6 +192,27 @@ mod tests {
         assert!(Files::begin(Place::File(dir.path().join("link")), RecordFormat::V3).is_err());
         assert!(!dir.path().join("made").exists());
         assert!(Files::begin(Place::File(dir.path().join("no/dir")), RecordFormat::V3).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_handed_over_and_taken_back_has_nothing_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.cast");
+        let mut files = Files::begin(Place::File(path.clone()), RecordFormat::V3).unwrap();
+        files.write(b"one\n").unwrap();
+        let (stored, file) = files.store().unwrap();
+        let mut next = Files::restore(stored, file, RecordFormat::V3);
+        next.write(b"two\n").unwrap();
+        files.take_back().unwrap();
+        files.write(b"two again\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one\ntwo again\n");
+        // The name is another file's now.
+        let (stored, file) = files.store().unwrap();
+        fs::rename(&path, dir.path().join("b.cast")).unwrap();
+        fs::write(&path, b"another").unwrap();
+        Files::restore(stored, file, RecordFormat::V3).write(b"three\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"another");
+        assert_eq!(fs::read(dir.path().join("b.cast")).unwrap(), b"one\ntwo again\nthree\n");
     }
 
     #[test]

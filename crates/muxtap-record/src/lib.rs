@@ -12,13 +12,14 @@ pub mod live;
 mod recorder;
 mod redact;
 mod source;
+mod stored;
 
 use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -27,17 +28,22 @@ use muxtap_api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, Recordi
 use muxtap_base::{clock, files::make_private_folder};
 use muxtap_engine::{Engine, Pane, Principal, Server};
 use time::OffsetDateTime;
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot, watch},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     files::{Files, Place},
     recorder::{Plan, Recorder},
     source::Source,
+    stored::{Asks, Phase, Stopped},
 };
 
 pub use alis::PROTOCOL as ALIS;
 pub use redact::Secrets;
+pub use stored::{HeldRecordings, PreparedRecordings};
 
 /// The maximum number of running recordings.
 pub(crate) const OPEN_RECORDINGS: usize = 64;
@@ -84,6 +90,8 @@ struct Inner {
     thread: Mutex<Option<Handle>>,
     tasks: TaskTracker,
     last: AtomicU64,
+    /// Changed while `all` is locked, so each recording is handed over or has not begun.
+    phase: watch::Sender<Phase>,
 }
 
 /// A recording in the list.
@@ -98,9 +106,48 @@ struct Entry {
     ended: CancellationToken,
     /// Cancelled when a caller has attached to the recording.
     attended: CancellationToken,
+    /// Whether the recording ends with a caller.
+    attends: AtomicBool,
+    /// Asks the recorder to stop for another daemon.
+    asks: mpsc::Sender<oneshot::Sender<Stopped>>,
+    phase: watch::Receiver<Phase>,
 }
 
 impl Entry {
+    fn new(info: RecordingInfo, owner: Principal, phase: watch::Receiver<Phase>) -> (Self, Asks) {
+        let [stop, ended, attended] = std::array::from_fn(|_| CancellationToken::new());
+        let (asks, asked) = mpsc::channel(1);
+        let attends = AtomicBool::new(false);
+        (Self { info: Mutex::new(info), owner, stop, ended, attended, attends, asks, phase }, asked)
+    }
+
+    /// Asks the recorder to stop for another daemon. The result is an error if the recording ends.
+    fn ask_to_stop(&self) -> oneshot::Receiver<Stopped> {
+        let (ask, stopped) = oneshot::channel();
+        // There is room: a recorder answers each request before the next handover.
+        let _ = self.asks.try_send(ask);
+        stopped
+    }
+
+    /// Waits while recordings are being handed over. Returns whether they go on here.
+    async fn goes_on_here(&self) -> bool {
+        let mut phase = self.phase.clone();
+        phase.wait_for(|phase| *phase != Phase::Held).await.is_ok_and(|phase| *phase == Phase::Here)
+    }
+
+    /// Returns whether the recording ends with a caller.
+    fn attends(&self) -> bool {
+        self.attends.load(Ordering::Relaxed)
+    }
+
+    fn set_attends(&self) {
+        self.attends.store(true, Ordering::Relaxed);
+    }
+
+    fn fail(&self, why: &str) {
+        self.end(|info| (info.state, info.error) = (RecordState::Failed, Some(why.to_owned())));
+    }
+
     fn info(&self) -> RecordingInfo {
         self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -124,7 +171,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Waits for the recording's end.
+    /// Waits for the recording's end in this daemon.
     pub async fn ended(&self) -> RecordingInfo {
         self.entry.ended.cancelled().await;
         self.entry.info()
@@ -191,12 +238,13 @@ impl Recordings {
             input: request.input,
             title,
         };
-        let entry = self.enlist(&engine, &pane, request, started_ms)?;
+        let (entry, asks) = self.enlist(&engine, &pane, request, started_ms)?;
         if request.attend {
+            entry.set_attends();
             // Before the start: the caller may disconnect at any time, which drops this future.
             self.end_unattended(entry.clone(), &self.thread(&engine)?);
         }
-        let begun = self.run(&engine, entry.clone(), pane, since, plan, place).await;
+        let begun = self.run(&engine, (entry.clone(), asks), pane, since, plan, place).await;
         engine.record("record", begun.as_ref().map_or_else(|error| error.code.as_str(), |()| "ok"));
         if let Err(error) = begun {
             self.all().retain(|other| !Arc::ptr_eq(other, &entry));
@@ -219,18 +267,22 @@ impl Recordings {
     /// another caller's.
     pub fn attach(&self, engine: &Engine, id: &str) -> Result<Attached> {
         let entry = self.find_to_end(engine, id)?;
+        entry.set_attends();
         entry.attended.cancel();
         Ok(Attached { entry })
     }
 
     /// Ends a recording, and waits until its last file is complete. An ended one is unchanged.
     ///
-    /// Error: `READ_ONLY` for another caller's.
+    /// Errors: `READ_ONLY` for another caller's, `TMUX_UNAVAILABLE` if another daemon has taken over.
     pub async fn stop(&self, engine: &Engine, id: &str) -> Result<RecordingInfo> {
         let entry = self.find_to_end(engine, id)?;
         entry.stop.cancel();
-        entry.ended.cancelled().await;
-        Ok(entry.info())
+        let mut phase = entry.phase.clone();
+        tokio::select! {
+            () = entry.ended.cancelled() => Ok(entry.info()),
+            _ = phase.wait_for(|phase| *phase == Phase::Left) => Err(taken_over()),
+        }
     }
 
     /// Ends a recording to which no caller attaches: the caller that started it has died before.
@@ -258,16 +310,28 @@ impl Recordings {
         found.ok_or_else(|| Error::not_found(format!("unknown recording {id}; see the list of recordings")))
     }
 
+    /// Returns the number of the last recording.
+    fn last(&self) -> u64 {
+        self.inner.last.load(Ordering::Relaxed)
+    }
+
+    fn set_last(&self, last: u64) {
+        self.inner.last.store(last, Ordering::Relaxed);
+    }
+
     fn all(&self) -> MutexGuard<'_, VecDeque<Arc<Entry>>> {
         self.inner.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a recording to the list. Error: `RESOURCE_LIMIT` if too many are running.
-    fn enlist(&self, engine: &Engine, pane: &Pane, request: &RecordRequest, started_ms: u64) -> Result<Arc<Entry>> {
+    fn enlist(&self, engine: &Engine, pane: &Pane, request: &RecordRequest, started_ms: u64) -> Result<(Arc<Entry>, Asks)> {
         if engine.is_stopping() {
             return Err(Error::unavailable("muxtap is stopping"));
         }
         let mut all = self.all();
+        if *self.inner.phase.borrow() != Phase::Here {
+            return Err(taken_over());
+        }
         let goes_on = |entry: &Arc<Entry>| !entry.ended.is_cancelled();
         if all.iter().filter(|entry| goes_on(entry)).count() >= OPEN_RECORDINGS {
             let message = format!("too many recordings: at most {OPEN_RECORDINGS} can run at once");
@@ -295,18 +359,17 @@ impl Recordings {
             exit_status: None,
             error: None,
         };
-        let [stop, ended, attended] = std::array::from_fn(|_| CancellationToken::new());
-        let owner = engine.caller().principal.clone();
-        let entry = Arc::new(Entry { info: Mutex::new(info), owner, stop, ended, attended });
+        let (entry, asks) = Entry::new(info, engine.caller().principal.clone(), self.inner.phase.subscribe());
+        let entry = Arc::new(entry);
         all.push_back(entry.clone());
-        Ok(entry)
+        Ok((entry, asks))
     }
 
     /// Starts recording, on the thread of the recordings.
     async fn run(
         &self,
         engine: &Engine,
-        entry: Arc<Entry>,
+        (entry, asks): (Arc<Entry>, Asks),
         pane: Pane,
         since: Since,
         plan: Plan,
@@ -317,7 +380,7 @@ impl Recordings {
             let begin = async {
                 let (source, start) = Source::begin(pane, &since, plan.max_bytes).await?;
                 let files = Files::begin(place, plan.format)?;
-                Recorder::begin(plan, entry.clone(), source, start, files)
+                Recorder::begin(plan, (entry.clone(), asks), source, start, files)
             };
             match begin.await {
                 Ok(recorder) => {
@@ -394,6 +457,10 @@ impl Recordings {
             }
         }
     }
+}
+
+fn taken_over() -> Error {
+    Error::unavailable("another muxtap daemon takes over: send the request again")
 }
 
 /// Checks a path from a caller.

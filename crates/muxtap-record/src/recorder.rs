@@ -18,6 +18,7 @@ use super::{
     live,
     redact::{HELD_TIME, Piece, Redactor, Secrets},
     source::{self, Item, Source, Start},
+    stored::Asks,
 };
 
 /// The number of bytes of lines that are written at once.
@@ -41,32 +42,40 @@ pub(super) struct Plan {
 
 /// A recording in progress.
 pub(super) struct Recorder {
-    plan: Plan,
-    entry: Arc<Entry>,
-    source: Source,
-    files: Files,
-    cast: Cast,
+    pub(super) plan: Plan,
+    pub(super) entry: Arc<Entry>,
+    /// The requests to stop for another daemon.
+    pub(super) asks: Asks,
+    pub(super) source: Source,
+    pub(super) files: Files,
+    pub(super) cast: Cast,
     /// The screen as the files show it so far, if another file may have to begin with it.
-    screen: Option<Screen>,
-    size: Size,
-    output: Option<Redactor>,
-    input: Option<Redactor>,
+    pub(super) screen: Option<Screen>,
+    pub(super) size: Size,
+    pub(super) output: Option<Redactor>,
+    pub(super) input: Option<Redactor>,
     /// When the recording begins, in milliseconds since 1970.
-    began_ms: u64,
+    pub(super) began_ms: u64,
     /// When this file begins.
-    file_began: Duration,
+    pub(super) file_began: Duration,
     /// The size of this file's header and initial screen, in bytes.
-    head: u64,
+    pub(super) head: u64,
     /// The end of the recorded output.
-    cursor: Cursor,
+    pub(super) cursor: Cursor,
     /// When the last content came that may be part of a secret.
-    last_fed: Option<Instant>,
-    lines: Vec<u8>,
+    pub(super) last_fed: Option<Instant>,
+    pub(super) lines: Vec<u8>,
 }
 
 impl Recorder {
     /// Starts a recording: creates the first file, with the current screen.
-    pub(super) fn begin(plan: Plan, entry: Arc<Entry>, source: Source, start: Start, files: Files) -> Result<Self> {
+    pub(super) fn begin(
+        plan: Plan,
+        (entry, asks): (Arc<Entry>, Asks),
+        source: Source,
+        start: Start,
+        files: Files,
+    ) -> Result<Self> {
         let Start { screen, size, began_ms, gap } = start;
         let mut output = plan.secrets.clone().map(|secrets| Redactor::new(secrets, size));
         let input = plan.secrets.clone().map(|secrets| Redactor::for_text(secrets, u16::MAX));
@@ -94,6 +103,7 @@ impl Recorder {
         let mut recorder = Self {
             plan,
             entry,
+            asks,
             source,
             files,
             cast,
@@ -113,10 +123,11 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Records until the pane's end, a limit, or a stop.
+    /// Records until the pane's end, a limit, or a stop; or until another daemon continues.
     pub(super) async fn run(mut self) {
         let ended = match self.follow().await {
-            Ok(state) => self.finish(state),
+            Ok(Some(state)) => self.finish(state),
+            Ok(None) => return,
             Err(error) => Err(error),
         };
         let cursor = self.cursor;
@@ -134,7 +145,8 @@ impl Recorder {
         });
     }
 
-    async fn follow(&mut self) -> Result<RecordState> {
+    /// Records. `None`: another daemon continues.
+    async fn follow(&mut self) -> Result<Option<RecordState>> {
         let stop = self.entry.stop.clone();
         loop {
             // An incomplete escape sequence stays in one file; the output that completes it wakes
@@ -147,15 +159,24 @@ impl Recorder {
             let due = [file_end, rest].into_iter().flatten().min();
             let item = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(RecordState::Stopped),
+                () = stop.cancelled() => return Ok(Some(RecordState::Stopped)),
+                Some(ask) = self.asks.recv() => {
+                    // All lines are written here.
+                    let _ = ask.send(self.store());
+                    if !self.entry.goes_on_here().await {
+                        return Ok(None);
+                    }
+                    self.files.take_back()?;
+                    continue;
+                }
                 item = self.source.next(due) => item?,
             };
-            let Some(item) = item else { return Ok(RecordState::DaemonStopped) };
+            let Some(item) = item else { return Ok(Some(RecordState::DaemonStopped)) };
             match item {
                 Item::Output { at, bytes, gap, given_up } => {
                     // Past output may come long after the output before it.
                     if self.is_over(at) && !self.turn(at)? {
-                        return Ok(RecordState::Limit);
+                        return Ok(Some(RecordState::Limit));
                     }
                     if let Some(gap) = gap {
                         self.flush(at);
@@ -194,7 +215,7 @@ impl Recorder {
                     let status = exit.status.or(exit.signal.map(|signal| 128 + signal));
                     self.entry.update(|info| info.exit_status = exit.status);
                     self.cast.exit(at, status, &mut self.lines);
-                    return Ok(RecordState::PaneEnded);
+                    return Ok(Some(RecordState::PaneEnded));
                 }
                 Item::Due { at } => {
                     if self.last_fed.is_some_and(|last| last.elapsed() >= HELD_TIME) {
@@ -203,7 +224,7 @@ impl Recorder {
                 }
             }
             if self.is_full() && !self.turn(self.source.now())? {
-                return Ok(RecordState::Limit);
+                return Ok(Some(RecordState::Limit));
             }
             self.write()?;
         }

@@ -15,10 +15,11 @@ use std::{collections::VecDeque, time::Duration};
 use muxtap_api::{Result, Size};
 use muxtap_core::width;
 use muxtap_engine::Engine;
+use serde::{Deserialize, Serialize};
 
 use self::{
     nfa::{Nfa, Search},
-    shown::{NUMBERS, Shown},
+    shown::{NUMBERS, Shown, StoredShown},
     tokens::{Token, Tokens},
 };
 
@@ -33,13 +34,20 @@ pub(crate) const LINE_COLUMNS: usize = 16 * 1024;
 #[derive(Clone, Debug)]
 pub struct Secrets {
     nfa: std::sync::Arc<Nfa>,
+    /// The patterns, from which another daemon compiles the same.
+    patterns: std::sync::Arc<[String]>,
 }
 
 impl Secrets {
     /// Compiles regexes. Error: `INVALID_ARGUMENT` for one that is invalid, too large, or matches
     /// the empty text.
     pub(crate) fn new(patterns: &[String]) -> Result<Self> {
-        Ok(Self { nfa: std::sync::Arc::new(Nfa::new(patterns)?) })
+        Ok(Self { nfa: std::sync::Arc::new(Nfa::new(patterns)?), patterns: patterns.into() })
+    }
+
+    /// Returns the patterns.
+    pub(crate) fn patterns(&self) -> &[String] {
+        &self.patterns
     }
 
     /// Compiles regexes without blocking other tasks. Errors: as `Secrets::new`, and
@@ -93,7 +101,7 @@ impl Ranges {
 pub(crate) type Piece = (Duration, Vec<u8>);
 
 /// Held output: a character and its place, or bytes that print none.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Held {
     at: Duration,
     /// The number of its line, and its first column in it; `None` for bytes that print nothing.
@@ -136,8 +144,23 @@ pub(crate) struct Redactor {
     out: Vec<Piece>,
 }
 
+/// The redaction of one stream of output between two pieces of it, stored for the daemon that replaces
+/// this one. The search in the line follows from the line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredRedactor {
+    tokens: Tokens,
+    held: VecDeque<Held>,
+    line: Line,
+    columns: usize,
+    shown: Option<StoredShown>,
+    first: u64,
+    apart: bool,
+    defers: bool,
+    replaced: u64,
+}
+
 /// The current line: the characters of its columns. A wide one is followed by an empty column.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Line {
     number: u64,
     cells: Vec<Option<char>>,
@@ -173,6 +196,43 @@ impl Redactor {
             replaced: 0,
             out: Vec::new(),
         }
+    }
+
+    /// Stores the redactor between two pieces of output.
+    pub(crate) fn store(&self) -> StoredRedactor {
+        StoredRedactor {
+            tokens: self.tokens.clone(),
+            held: self.held.clone(),
+            line: self.line.clone(),
+            columns: self.columns,
+            shown: self.shown.as_ref().map(|shown| shown.store()),
+            first: self.first,
+            apart: self.apart,
+            defers: self.defers,
+            replaced: self.replaced,
+        }
+    }
+
+    /// Continues with the same patterns.
+    pub(crate) fn restore(stored: StoredRedactor, secrets: Secrets) -> Self {
+        let StoredRedactor { tokens, held, line, columns, shown, first, apart, defers, replaced } = stored;
+        let mut redactor = Self {
+            tokens,
+            held_bytes: held.iter().map(|held| held.bytes.len()).sum(),
+            held,
+            line,
+            // Every place is searched again: what is held and belongs to a secret is marked already.
+            changed: true,
+            shown: shown.map(|shown| Box::new(Shown::restore(shown))),
+            first,
+            apart,
+            defers,
+            replaced,
+            ..Self::for_text(secrets, u16::MAX)
+        };
+        redactor.columns = columns.max(1);
+        redactor.look();
+        redactor
     }
 
     /// Starts in a line that already shows text, at this column: the text may be the beginning of a

@@ -17,10 +17,11 @@ use muxtap_core::{
     screen::{Rules, Screen, Settings},
 };
 use muxtap_engine::{
-    Exit, Pane,
+    Engine, Exit, Pane,
     activity::{Activity, Deed},
     sync::watch,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 /// The maximum size of one piece of output, in bytes.
@@ -64,6 +65,47 @@ pub(super) struct Start {
     pub(super) gap: Option<Gap>,
 }
 
+/// An event beside the output.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Note {
+    /// See [`Item::Input`].
+    Input(Duration, Option<Vec<u8>>),
+    /// See [`Item::Marker`].
+    Marker(Duration, String),
+}
+
+impl From<Note> for Item {
+    fn from(note: Note) -> Self {
+        match note {
+            Note::Input(at, bytes) => Self::Input { at, bytes },
+            Note::Marker(at, label) => Self::Marker { at, label },
+        }
+    }
+}
+
+/// A source between two events, stored for the daemon that replaces this one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredSource {
+    /// The pane's key.
+    pane: String,
+    cursor: Cursor,
+    commands: CommandMarkers,
+    notes: VecDeque<Note>,
+    size: Size,
+    is_unlike: bool,
+    given_up: Option<u64>,
+    past: VecDeque<(u64, Duration)>,
+    past_end: Option<u64>,
+    lead: Duration,
+    #[serde(with = "muxtap_base::age")]
+    now: Instant,
+    piece: u64,
+    agent: Option<AgentState>,
+    inputs: u32,
+    #[serde(with = "muxtap_base::age")]
+    ended: Option<(Exit, Instant)>,
+}
+
 /// The reader of a pane.
 pub(super) struct Source {
     pane: Pane,
@@ -74,7 +116,7 @@ pub(super) struct Source {
     /// The markers of the pane's commands.
     commands: CommandMarkers,
     /// The events that are waiting to be returned.
-    notes: VecDeque<Item>,
+    notes: VecDeque<Note>,
     size: Size,
     /// Whether a player may show another screen, after a gap or a new size.
     is_unlike: bool,
@@ -160,6 +202,54 @@ impl Source {
             ended: None,
         };
         Ok((source, start))
+    }
+
+    /// Stores the source, with everything that has happened.
+    pub(super) fn store(&mut self) -> StoredSource {
+        self.take_notes();
+        StoredSource {
+            pane: self.pane.key(),
+            cursor: self.cursor,
+            commands: self.commands.clone(),
+            notes: self.notes.clone(),
+            size: self.size,
+            is_unlike: self.is_unlike,
+            given_up: self.given_up,
+            past: self.past.clone(),
+            past_end: self.past_end,
+            lead: self.lead,
+            now: self.now,
+            piece: self.piece,
+            agent: self.agent,
+            inputs: self.inputs,
+            ended: self.ended,
+        }
+    }
+
+    /// Continues in an engine that has taken over the pane. `None`: it has not.
+    pub(super) fn restore(stored: StoredSource, engine: &Engine) -> Option<Self> {
+        let pane = engine.pane_of_key(&stored.pane)?;
+        Some(Self {
+            changes: pane.changes(),
+            activities: engine.activities(),
+            events: pane.server().announcements(),
+            pane,
+            cursor: stored.cursor,
+            commands: stored.commands,
+            notes: stored.notes,
+            size: stored.size,
+            is_unlike: stored.is_unlike,
+            given_up: stored.given_up,
+            past: stored.past,
+            past_end: stored.past_end,
+            lead: stored.lead,
+            now: stored.now,
+            last_read: None,
+            piece: stored.piece,
+            agent: stored.agent,
+            inputs: stored.inputs,
+            ended: stored.ended,
+        })
     }
 
     /// Returns the end of the output that was read.
@@ -323,6 +413,12 @@ impl Source {
 
     /// Returns the next event other than output.
     fn noted(&mut self) -> Option<Item> {
+        self.take_notes();
+        self.notes.pop_front().map(Item::from)
+    }
+
+    /// Takes the events other than output that have happened.
+    fn take_notes(&mut self) {
         // A lagging receiver loses the oldest notes, and continues with the next ones.
         loop {
             match self.activities.try_recv() {
@@ -338,7 +434,6 @@ impl Source {
                 Err(_) => break,
             }
         }
-        self.notes.pop_front()
     }
 
     fn take_note(&mut self, note: &Activity) {
@@ -353,11 +448,11 @@ impl Source {
         }
         self.notes.push_back(match &note.deed {
             Deed::Begun | Deed::Refused => return,
-            Deed::Input(bytes) => Item::Input { at, bytes: bytes.clone() },
+            Deed::Input(bytes) => Note::Input(at, bytes.clone()),
             Deed::Waited(outcome, patterns) => {
                 let outcome = format!("{outcome:?}").to_lowercase();
                 let patterns = if patterns.is_empty() { String::new() } else { format!(": {}", patterns.join(" ")) };
-                Item::Marker { at, label: format!("wait {outcome}{patterns}") }
+                Note::Marker(at, format!("wait {outcome}{patterns}"))
             }
         });
     }
@@ -376,7 +471,7 @@ impl Source {
                 .map(|question| format!(": {}", question.replace('\n', " ⏎ ")))
                 .unwrap_or_default();
             let label = format!("{} {state}{question}", agent.name);
-            self.notes.push_back(Item::Marker { at: self.now(), label });
+            self.notes.push_back(Note::Marker(self.now(), label));
         }
     }
 }

@@ -93,7 +93,7 @@ impl Engine {
         let mut talk = Talk::new(socket);
         let handed_over = async {
             talk.offer().await?;
-            let paused = self.ready(&mut talk, Vec::new()).await?;
+            let paused = self.ready(&mut talk, async { Ok(Belongings::default()) }).await?;
             go(paused, &mut talk, None).await
         };
         let handed_over = handed_over.await;
@@ -106,16 +106,17 @@ impl Engine {
     /// which is killed if it fails after it may have begun: two processes must not read the same clients.
     ///
     /// `settle` is awaited once the process can use the belongings, before anything stops: after it,
-    /// nothing may send requests to tmux until this returns. It returns what the daemon has beside the
-    /// engine; its error is one of the handover. `stop` cancels the handover until the process gets everything; after that it has no effect. Returned is
-    /// this engine, which must leave.
+    /// nothing may send requests to tmux until this returns. It returns another future, which is awaited
+    /// when no control client is read any more, and returns what the daemon has beside the engine. An
+    /// error of either is one of the handover. `stop` cancels the handover until the process gets
+    /// everything; after that it has no effect. Returned is this engine, which must leave.
     #[doc(hidden)]
-    pub async fn hand_over_to(
+    pub async fn hand_over_to<B: Future<Output = Result<Belongings>>>(
         &self,
         process: &Foreign,
         socket: UnixStream,
         belongings: Belongings,
-        settle: impl Future<Output = Result<Vec<u8>>>,
+        settle: impl Future<Output = Result<B>>,
         stop: &CancellationToken,
     ) -> std::result::Result<PausedEngine, NotTaken> {
         let mut talk = Talk::new(socket);
@@ -140,7 +141,11 @@ impl Engine {
     }
 
     /// Stops, and sends everything.
-    async fn ready(&self, talk: &mut Talk, beside: Vec<u8>) -> Result<PausedEngine> {
+    async fn ready(
+        &self,
+        talk: &mut Talk,
+        beside: impl Future<Output = Result<Belongings>>,
+    ) -> Result<PausedEngine> {
         let mut paused = self.pause_beside(PAUSE_LIMIT, beside).await?;
         let descriptors = paused.take_descriptors();
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
@@ -174,11 +179,11 @@ pub async fn take_over(options: Options, socket: UnixStream) -> Result<Engine> {
     let mut talk = Talk::new(socket);
     let prepared = async {
         talk.accept().await?;
-        prepare(options, &mut talk).await
+        prepare(options, &mut talk, |_| Ok(())).await
     };
     let prepared = prepared.await;
     talk.refuse_if_failed(&prepared).await;
-    let engine = prepared?.start();
+    let engine = prepared?.0.start();
     talk.running().await;
     Ok(engine)
 }
@@ -215,19 +220,24 @@ impl Successor {
         self.0.refuse_if_failed(&Err::<(), _>(error.clone())).await;
     }
 
-    /// Takes over: the belongings can be used. `begin` is called when everything is this process's,
-    /// before the other daemon lets go. Must be called within a tokio runtime. Returns what the other
-    /// daemon had beside the engine, too. Error: nothing was taken over.
-    pub async fn take_over(mut self, options: Options, begin: impl FnOnce()) -> Result<(Engine, Vec<u8>)> {
+    /// Takes over: the belongings can be used. `read` gets what the other daemon has beside its engine,
+    /// and begins nothing; its error refuses. `begin` is called when everything is this process's,
+    /// before the other daemon lets go. Must be called within a tokio runtime. Returns also what `read`
+    /// returned. Error: nothing was taken over.
+    pub async fn take_over<T>(
+        mut self,
+        options: Options,
+        read: impl FnOnce(Belongings) -> Result<T>,
+        begin: impl FnOnce(),
+    ) -> Result<(Engine, T)> {
         let talk = &mut self.0;
         let prepared = async {
             talk.send(&Message::Usable).await?;
-            prepare(options, talk).await
+            prepare(options, talk, read).await
         };
         let prepared = prepared.await;
         talk.refuse_if_failed(&prepared).await;
-        let mut prepared = prepared?;
-        let beside = prepared.take_beside();
+        let (prepared, beside) = prepared?;
         begin();
         let engine = prepared.start();
         talk.running().await;
@@ -241,17 +251,23 @@ pub async fn decline(socket: UnixStream, error: &Error) {
     Talk::new(socket).refuse_if_failed(&Err::<(), _>(error.clone())).await;
 }
 
-async fn prepare(options: Options, talk: &mut Talk) -> Result<Prepared> {
+/// `read`: see [`Successor::take_over`].
+async fn prepare<T>(
+    options: Options,
+    talk: &mut Talk,
+    read: impl FnOnce(Belongings) -> Result<T>,
+) -> Result<(Prepared, T)> {
     // The other daemon finishes its requests before it sends its state.
     let count = match talk.receive_within(SETTLE_LIMIT).await? {
         Message::State(count) => count as usize,
         other => return Err(unexpected(&other)),
     };
     let (state, descriptors) = talk.receive_file(count, "parts of the state").await?;
-    let prepared = Prepared::read(options, &state, descriptors)?;
+    let mut prepared = Prepared::read(options, &state, descriptors)?;
+    let beside = read(prepared.take_beside())?;
     talk.send(&Message::Ready).await?;
     talk.expect(&Message::Go).await?;
-    Ok(prepared)
+    Ok((prepared, beside))
 }
 
 /// One end of the conversation.
@@ -496,7 +512,7 @@ mod tests {
             child.wait().await.unwrap()
         };
         let gives = async {
-            let paused = engine.ready(&mut talk, Vec::new()).await?;
+            let paused = engine.ready(&mut talk, async { Ok(Belongings::default()) }).await?;
             go(paused, &mut talk, Some(&process)).await
         };
         let (handed_over, ended) = tokio::join!(gives, stalls);

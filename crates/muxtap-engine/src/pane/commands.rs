@@ -37,7 +37,7 @@ pub(super) struct Commands {
     /// The lines of the screen at which commands begin.
     pub(super) lines: CommandLines,
     /// The moment from which times are measured.
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     began: Instant,
     /// The latest changes, for subscribers.
     pub(super) noted: NotedChanges,

@@ -25,7 +25,7 @@ const REPRINTED: &[u8] = b"^R\r\n";
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Input {
     /// The stream's end when muxtap last sent input, and the time.
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     last: Option<(u64, Instant)>,
     /// The request that types several keys in the pane and reads the pane in between; one at a
     /// time.

@@ -41,7 +41,7 @@ pub(super) struct Output {
     /// The timeout of the unterminated string (OSC, DCS …) at the stream's end.
     pub(super) string: StringTimeout,
     /// When the last output arrived (or when the pane was first seen).
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     last: Instant,
     /// The times at which the pane printed its output.
     times: OutputTimes,

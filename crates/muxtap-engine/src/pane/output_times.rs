@@ -33,7 +33,7 @@ struct TimeMark {
 pub(super) struct OutputTimes {
     marks: VecDeque<TimeMark>,
     /// When the last mark was made.
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     last: Option<Instant>,
 }
 

@@ -12,10 +12,10 @@ use super::{LockedPane, MemoryDelta, PaneState, managed::ManagedPane};
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Process {
     /// The stream's end when muxtap created or respawned the pane, and the time.
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     started: Option<(u64, Instant)>,
     /// How the process ended, and when muxtap learned of it.
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     exit: Option<(Exit, Instant)>,
     /// The pid of the ended process, once tmux has reported it.
     exit_pid: Option<u32>,

@@ -144,7 +144,7 @@ pub(crate) struct ScreenModel {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct OpenString {
     number: u64,
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     since: Instant,
     /// Whether the string came with a seed. Then it may have begun earlier, and tmux may have given
     /// it up already.

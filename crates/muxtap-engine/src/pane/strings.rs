@@ -16,7 +16,7 @@ use crate::limits;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct StringTimeout {
     /// The offset at which the string began, and the time.
-    #[serde(with = "super::age")]
+    #[serde(with = "muxtap_base::age")]
     open: Option<(u64, Instant)>,
     /// Whether a task waits for the timeout.
     #[serde(skip)]

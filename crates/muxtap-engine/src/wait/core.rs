@@ -18,7 +18,6 @@ use super::{result::WaitResult, spec::Spec};
 
 use crate::{
     Caller, Host, PaneState,
-    pane::age,
     sync::{Mutex, MutexGuard, Notify, watch},
 };
 
@@ -52,7 +51,7 @@ pub(super) struct End {
     pub(super) outcome: WaitOutcome,
     /// The pane that decided the wait.
     pub(super) pane: Option<usize>,
-    #[serde(with = "age")]
+    #[serde(with = "muxtap_base::age")]
     pub(super) at: Instant,
 }
 
@@ -65,7 +64,7 @@ pub(super) struct PaneProgress {
     #[serde(with = "stored::gap")]
     pub(super) gap: Option<Gap>,
     /// When the last predicate latched.
-    #[serde(with = "age")]
+    #[serde(with = "muxtap_base::age")]
     pub(super) complete: Option<Instant>,
     /// The stream's end when the wait was requested.
     pub(super) request_offset: u64,
@@ -75,7 +74,7 @@ pub(super) struct PaneProgress {
     #[serde(skip)]
     pub(super) stands_before: Vec<Option<StandsBefore>>,
     /// The earliest time from which quiet counts; `None`: from the last byte.
-    #[serde(with = "age")]
+    #[serde(with = "muxtap_base::age")]
     pub(super) quiet_since: Option<Instant>,
     /// Whether the watcher must be notified when the stream is quiet.
     pub(super) wants_rest: bool,

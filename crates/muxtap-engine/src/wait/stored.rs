@@ -34,7 +34,7 @@ use super::{
 use crate::{
     Caller, Engine, Host, PaneState, Server,
     authority::StoredCaller,
-    pane::{PaneUse, age},
+    pane::PaneUse,
 };
 
 /// All waits.
@@ -69,7 +69,7 @@ struct StoredWait {
     socket: Vec<u8>,
     /// As JSON: its form omits fields.
     request: String,
-    #[serde(with = "age")]
+    #[serde(with = "muxtap_base::age")]
     requested_at: Instant,
     panes: Vec<StoredPane>,
     progress: Vec<PaneProgress>,
@@ -98,7 +98,7 @@ pub(super) struct StoredWatcher {
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredResult {
     id: String,
-    #[serde(with = "age")]
+    #[serde(with = "muxtap_base::age")]
     ended: Instant,
     /// As JSON: its form omits fields.
     answer: String,

@@ -9,6 +9,8 @@ use muxtap_core::{
     screen::{Changes, RowRuns, Rules, RunKind, Screen, Settings},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::nfa::{Nfa, Search};
 
 /// Numbers of characters wrap here: a color has 24 bits.
@@ -32,6 +34,14 @@ pub(super) struct Shown {
     /// The number of all cells searched.
     #[cfg(test)]
     pub(super) steps: usize,
+}
+
+/// A model of the screen, stored for the daemon that replaces this one. Rows that may have changed are
+/// looked at again there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredShown {
+    screen: Screen,
+    is_numbered: bool,
 }
 
 /// The number of cells of wrapped lines that are searched between two [`Shown::look`]s. After them
@@ -60,11 +70,22 @@ impl Shown {
     pub(super) fn new(size: Size) -> Self {
         let newest = Rules::for_version(Version { major: 3, minor: 6, suffix: None, is_preview: false });
         let settings = Settings { history_limit: 0, ..Settings::default() };
-        let screen = Screen::new(size_of(size), newest, settings);
+        Self::of(Screen::new(size_of(size), newest, settings), false)
+    }
+
+    pub(super) fn store(&self) -> StoredShown {
+        StoredShown { screen: self.screen.clone(), is_numbered: self.is_numbered }
+    }
+
+    pub(super) fn restore(stored: StoredShown) -> Self {
+        Self { pending: Changes::everything(), ..Self::of(stored.screen, stored.is_numbered) }
+    }
+
+    fn of(screen: Screen, is_numbered: bool) -> Self {
         Self {
             screen,
             row: RowRuns::default(),
-            is_numbered: false,
+            is_numbered,
             found: Vec::new(),
             pending: Changes::default(),
             fresh: Vec::new(),

@@ -1,5 +1,7 @@
 //! Splits a terminal's output into characters, controls and whole escape sequences.
 
+use serde::{Deserialize, Serialize};
+
 use super::HELD_BYTES;
 
 /// An indivisible piece of output.
@@ -19,7 +21,7 @@ pub(super) enum Token {
 const SEQUENCE_BYTES: usize = 4 * 1024;
 
 /// A splitter that holds at most one incomplete token.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tokens {
     open: Vec<u8>,
     /// Whether the open string is too long and is being left out.

@@ -1,13 +1,16 @@
 //! Stores moments by the system's monotonic clock, which is the same for the process that continues.
+//!
+//! For `#[serde(with = "muxtap_base::age")]`.
 
 use std::time::{Duration, Instant};
 
-use muxtap_base::clock::monotonic_us;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+
+use crate::clock::monotonic_us;
 
 /// This moment on both clocks.
 #[derive(Clone, Copy)]
-pub(crate) struct Now(Instant, u64);
+pub struct Now(Instant, u64);
 
 impl Now {
     /// Looks at both clocks.
@@ -17,7 +20,7 @@ impl Now {
 }
 
 /// A value with moments that can be stored.
-pub(crate) trait Aged: Copy {
+pub trait Aged: Copy {
     /// The value with microseconds in place of moments.
     type Stored: Serialize + DeserializeOwned;
     /// Returns the value to store.
@@ -63,11 +66,13 @@ impl<T: Aged> Aged for Option<T> {
     }
 }
 
-pub(crate) fn serialize<T: Aged, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+/// Stores a value with moments.
+pub fn serialize<T: Aged, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     value.stored(Now::look()).serialize(serializer)
 }
 
-pub(crate) fn deserialize<'de, T: Aged, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+/// Reads a stored value with moments.
+pub fn deserialize<'de, T: Aged, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(T::restored(T::Stored::deserialize(deserializer)?, Now::look()))
 }
 

@@ -1,0 +1,368 @@
+//! Recordings, stored for the daemon that replaces this one (`docs/upgrade.md`).
+//!
+//! Each recorder stops between two events, when nothing of its pane's output is read any more, and
+//! stores its place in the output with everything that is not in the file yet. The next daemon
+//! continues with the same open file. Patterns are compiled again.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use muxtap_api::{Cursor, Error, ErrorCode, RecordFormat, RecordingInfo, Result, Size};
+use muxtap_core::{screen::Screen, stored};
+use muxtap_engine::{Engine, handover::StoredPrincipal};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    Entry, Recordings,
+    cast::Cast,
+    files::{Files, StoredFiles},
+    recorder::{Plan, Recorder},
+    redact::{Redactor, Secrets, StoredRedactor},
+    source::{Source, StoredSource},
+};
+
+/// The version of the stored recordings. A change of any stored type is a new version.
+const VERSION: u32 = 1;
+
+/// The longest that a recorder may take to finish what it writes.
+const HOLD_LIMIT: Duration = Duration::from_secs(2);
+
+/// Whether recordings go on in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// They do.
+    #[default]
+    Here,
+    /// They are being handed over: no recorder writes.
+    Held,
+    /// Another daemon continues them.
+    Left,
+}
+
+/// A recorder that has stopped, and its file.
+pub(super) type Stopped = Result<(StoredRecorder, OwnedFd)>;
+
+/// The requests for a recorder to stop.
+pub(super) type Asks = mpsc::Receiver<oneshot::Sender<Stopped>>;
+
+/// All recordings.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredRecordings {
+    /// The number of the last one.
+    last: u64,
+    all: Vec<StoredEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredEntry {
+    /// As JSON: its form omits fields.
+    info: String,
+    owner: StoredPrincipal,
+    /// Whether it ends with a request that awaits its end.
+    attends: bool,
+    /// `None`: it has ended.
+    recorder: Option<Blob>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Blob(#[serde(with = "stored::bytes")] Vec<u8>);
+
+/// A recorder between two events.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredRecorder {
+    pub(super) plan: StoredPlan,
+    pub(super) source: StoredSource,
+    pub(super) files: StoredFiles,
+    pub(super) cast: Cast,
+    pub(super) screen: Option<Screen>,
+    pub(super) size: Size,
+    pub(super) output: Option<StoredRedactor>,
+    pub(super) input: Option<StoredRedactor>,
+    pub(super) began_ms: u64,
+    pub(super) file_began: Duration,
+    pub(super) head: u64,
+    pub(super) cursor: Cursor,
+    #[serde(with = "muxtap_base::age")]
+    pub(super) last_fed: Option<Instant>,
+}
+
+/// See [`Plan`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredPlan {
+    format: RecordFormat,
+    max_bytes: Option<u64>,
+    max_time: Option<Duration>,
+    patterns: Vec<String>,
+    input: bool,
+    title: String,
+}
+
+impl StoredPlan {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let Plan { format, max_bytes, max_time, secrets, input, title } = plan.clone();
+        let patterns = secrets.map(|secrets| secrets.patterns().to_vec()).unwrap_or_default();
+        Self { format, max_bytes, max_time, patterns, input, title }
+    }
+
+    /// Compiles the patterns.
+    fn prepare(&self) -> Result<Plan> {
+        let Self { format, max_bytes, max_time, patterns, input, title } = self;
+        let secrets = if patterns.is_empty() { None } else { Some(Secrets::new(patterns)?) };
+        Ok(Plan {
+            format: *format,
+            max_bytes: *max_bytes,
+            max_time: *max_time,
+            secrets,
+            input: *input,
+            title: title.clone(),
+        })
+    }
+}
+
+/// Recordings that were read completely.
+#[derive(Default)]
+pub struct PreparedRecordings {
+    last: u64,
+    all: Vec<PreparedEntry>,
+}
+
+struct PreparedEntry {
+    info: RecordingInfo,
+    owner: StoredPrincipal,
+    attends: bool,
+    recorder: Option<(StoredRecorder, Plan, OwnedFd)>,
+}
+
+impl PreparedRecordings {
+    /// Reads stored recordings, and takes their files' descriptors. Begins nothing.
+    ///
+    /// Error: `CONFLICT` if this program cannot continue one of them.
+    pub fn read(bytes: &[u8], descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<Self> {
+        let broken = |error: postcard::Error| unreadable(&error.to_string());
+        let (version, rest) = postcard::take_from_bytes::<u32>(bytes).map_err(broken)?;
+        if version != VERSION {
+            return Err(unreadable(&format!("their form has version {version}, and this program reads {VERSION}")));
+        }
+        let (StoredRecordings { last, all }, rest) = postcard::take_from_bytes(rest).map_err(broken)?;
+        if !rest.is_empty() {
+            return Err(unreadable("bytes are left over"));
+        }
+        let all = all.into_iter().map(|entry| entry.prepare(descriptors)).collect::<Result<_>>()?;
+        Ok(Self { last, all })
+    }
+}
+
+impl StoredEntry {
+    fn prepare(self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<PreparedEntry> {
+        let Self { info, owner, attends, recorder } = self;
+        let info: RecordingInfo = serde_json::from_str(&info).map_err(|error| unreadable(&error.to_string()))?;
+        let failed = |why: &dyn std::fmt::Display| {
+            Error::new(ErrorCode::Conflict, format!("cannot continue recording {}: {why}", info.id))
+        };
+        let recorder = match recorder {
+            Some(Blob(bytes)) => {
+                let recorder: StoredRecorder = postcard::from_bytes(&bytes).map_err(|error| failed(&error))?;
+                let plan = recorder.plan.prepare().map_err(|error| failed(&error))?;
+                let file = descriptors.next().ok_or_else(|| failed(&"its file is missing"))?;
+                Some((recorder, plan, file))
+            }
+            None => None,
+        };
+        Ok(PreparedEntry { info, owner, attends, recorder })
+    }
+}
+
+fn unreadable(why: &str) -> Error {
+    Error::new(ErrorCode::Conflict, format!("the recordings of the daemon cannot be read: {why}"))
+}
+
+/// The recordings are being handed over. Dropped, they go on here.
+#[must_use]
+pub struct HeldRecordings(watch::Sender<Phase>);
+
+impl HeldRecordings {
+    /// Leaves the recordings to the daemon that has their state.
+    pub fn leave(self) {
+        self.0.send_replace(Phase::Left);
+    }
+}
+
+impl Drop for HeldRecordings {
+    fn drop(&mut self) {
+        self.0.send_if_modified(|phase| {
+            let is_held = *phase == Phase::Held;
+            if is_held {
+                *phase = Phase::Here;
+            }
+            is_held
+        });
+    }
+}
+
+impl Recordings {
+    /// Stops all recordings between two events, and returns them with their files' descriptors.
+    ///
+    /// Error: `CONFLICT` if one does not stop in time.
+    pub async fn hold(&self) -> Result<(HeldRecordings, Vec<u8>, Vec<OwnedFd>)> {
+        let (held, entries) = {
+            let all = self.all();
+            // None begins from here on.
+            self.inner.phase.send_replace(Phase::Held);
+            (HeldRecordings(self.inner.phase.clone()), all.iter().cloned().collect::<Vec<_>>())
+        };
+        // All stop at once.
+        let stopping: Vec<_> = entries.iter().map(|entry| entry.ask_to_stop()).collect();
+        let until = tokio::time::Instant::now() + HOLD_LIMIT;
+        let (mut stored, mut descriptors) = (Vec::new(), Vec::new());
+        for (entry, stopping) in entries.iter().zip(stopping) {
+            let id = entry.info().id;
+            let stopped = tokio::time::timeout_at(until, stopping).await.map_err(|_| {
+                Error::new(ErrorCode::Conflict, format!("recording {id} is busy, or its disk does not respond; try again"))
+            })?;
+            let recorder = match stopped {
+                Ok(stopped) => {
+                    let (recorder, file) = stopped?;
+                    descriptors.push(file);
+                    Some(Blob(postcard::to_allocvec(&recorder).map_err(|error| cannot_store(&id, &error))?))
+                }
+                // It ends.
+                Err(_) => {
+                    let ended = tokio::time::timeout_at(until, entry.ended.cancelled()).await;
+                    ended.map_err(|_| Error::new(ErrorCode::Conflict, format!("recording {id} is ending; try again")))?;
+                    None
+                }
+            };
+            stored.push(StoredEntry {
+                info: serde_json::to_string(&entry.info()).map_err(|error| cannot_store(&id, &error))?,
+                owner: StoredPrincipal::of(&entry.owner),
+                attends: entry.attends(),
+                recorder,
+            });
+        }
+        let stored = StoredRecordings { last: self.last(), all: stored };
+        let bytes = postcard::to_allocvec(&(VERSION, stored)).map_err(|error| cannot_store("list", &error))?;
+        Ok((held, bytes, descriptors))
+    }
+
+    /// Continues the recordings of another daemon. Those whose panes this engine has not taken over
+    /// fail.
+    pub fn restore(&self, engine: &Engine, prepared: PreparedRecordings) {
+        self.set_last(prepared.last);
+        for PreparedEntry { info, owner, attends, recorder } in prepared.all {
+            let (entry, asks) = Entry::new(info, owner.restored(), self.inner.phase.subscribe());
+            let entry = Arc::new(entry);
+            self.all().push_back(entry.clone());
+            let Some((recorder, plan, file)) = recorder else {
+                entry.ended.cancel();
+                continue;
+            };
+            let thread = match self.thread(engine) {
+                Ok(thread) => thread,
+                Err(error) => {
+                    entry.fail(&error.message);
+                    continue;
+                }
+            };
+            if attends {
+                // The replaced daemon passes the caller's request on to this one.
+                entry.set_attends();
+                self.end_unattended(entry.clone(), &thread);
+            }
+            let engine = engine.clone();
+            let record = async move {
+                match Recorder::restore(recorder, plan, file, &entry, asks, &engine) {
+                    Some(recorder) => recorder.run().await,
+                    None => entry.fail("its pane was not taken over by the next daemon; the file is complete up to here"),
+                }
+            };
+            self.inner.tasks.spawn_on(record, &thread);
+        }
+    }
+}
+
+fn cannot_store(what: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::internal(format!("cannot store recording {what} for the next daemon: {error}"))
+}
+
+impl Recorder {
+    /// Stores the recorder between two events.
+    pub(super) fn store(&mut self) -> Stopped {
+        let id = self.entry.info().id;
+        let (files, file) = self.files.store().map_err(|error| cannot_store(&id, &error))?;
+        let stored = StoredRecorder {
+            plan: StoredPlan::of(&self.plan),
+            source: self.source.store(),
+            files,
+            cast: self.cast.clone(),
+            screen: self.screen.clone(),
+            size: self.size,
+            output: self.output.as_ref().map(Redactor::store),
+            input: self.input.as_ref().map(Redactor::store),
+            began_ms: self.began_ms,
+            file_began: self.file_began,
+            head: self.head,
+            cursor: self.cursor,
+            last_fed: self.last_fed,
+        };
+        Ok((stored, file))
+    }
+
+    /// Continues in an engine that has taken over the pane. `None`: it has not.
+    fn restore(
+        stored: StoredRecorder,
+        plan: Plan,
+        file: OwnedFd,
+        entry: &Arc<Entry>,
+        asks: Asks,
+        engine: &Engine,
+    ) -> Option<Self> {
+        let redactor = |stored: Option<StoredRedactor>| {
+            stored.zip(plan.secrets.clone()).map(|(stored, secrets)| Redactor::restore(stored, secrets))
+        };
+        Some(Self {
+            entry: entry.clone(),
+            asks,
+            source: Source::restore(stored.source, engine)?,
+            files: Files::restore(stored.files, file, plan.format),
+            cast: stored.cast,
+            screen: stored.screen,
+            size: stored.size,
+            output: redactor(stored.output),
+            input: redactor(stored.input),
+            began_ms: stored.began_ms,
+            file_began: stored.file_began,
+            head: stored.head,
+            cursor: stored.cursor,
+            last_fed: stored.last_fed,
+            lines: Vec::new(),
+            plan,
+        })
+    }
+}
+
+/// Stores a path as its bytes.
+pub(super) mod path {
+    use std::{
+        ffi::OsString,
+        os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+        path::{Path, PathBuf},
+    };
+
+    use muxtap_core::stored::bytes;
+    use serde::{Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        bytes::serialize(path.as_os_str().as_bytes(), serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        Ok(OsString::from_vec(bytes::deserialize(deserializer)?).into())
+    }
+}
+
+#[cfg(test)]
+mod tests;
