@@ -91,10 +91,11 @@ impl<'a> Serving<'a> {
         let is_kept = !daemon.background || offers || ports.iter().any(|port| !port.is_page);
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
-        if let Some(Beside { pages, recordings }) = beside {
+        if let Some(Beside { pages, mcp_sessions, recordings }) = beside {
             // First: panes print already.
             serving.rooms.recordings.restore(&serving.engine, recordings);
             serving.pages.restore(&serving.engine, pages);
+            serving.app.restore_mcp_sessions(mcp_sessions);
         }
         // Before anything is served: a page needs a port if none was configured.
         let wanted_ports = serving.pages.open_requests();

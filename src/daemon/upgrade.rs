@@ -20,7 +20,7 @@ use muxtap_engine::{
     Engine,
     handover::{Belongings, NotTaken, PausedEngine, Successor, decline},
 };
-use muxtap_http::{By, HeldRequests};
+use muxtap_http::{By, HeldRequests, StoredMcpSessions};
 use muxtap_net::OpenConnections;
 use muxtap_page::{HeldPages, Pages, StoredPages};
 use muxtap_record::{HeldRecordings, PreparedRecordings};
@@ -265,6 +265,8 @@ pub(super) struct Held {
 struct StoredBeside {
     /// As JSON.
     pages: String,
+    /// As JSON.
+    mcp_sessions: String,
     #[serde(with = "stored::bytes")]
     recordings: Vec<u8>,
 }
@@ -273,11 +275,12 @@ struct StoredBeside {
 #[derive(Default)]
 pub(super) struct Beside {
     pub(super) pages: StoredPages,
+    pub(super) mcp_sessions: StoredMcpSessions,
     pub(super) recordings: PreparedRecordings,
 }
 
 impl Beside {
-    /// Reads what another daemon has; begins nothing. The state of pages is made anew if it cannot be read.
+    /// Reads what another daemon has; begins nothing.
     pub(super) fn read(belongings: Belongings) -> Result<Self> {
         let unreadable = |why: &str| {
             Error::new(ErrorCode::Conflict, format!("cannot read what the running daemon has beside its engine: {why}"))
@@ -285,16 +288,21 @@ impl Beside {
         let Belongings { bytes, descriptors } = belongings;
         let mut descriptors = descriptors.into_iter();
         let stored: StoredBeside = postcard::from_bytes(&bytes).map_err(|error| unreadable(&error.to_string()))?;
-        let pages = serde_json::from_str(&stored.pages).unwrap_or_else(|error| {
-            tracing::warn!("the pages' state of the earlier daemon cannot be read: {error}");
-            StoredPages::default()
-        });
+        let (pages, mcp_sessions) = (or_anew("pages", &stored.pages), or_anew("MCP sessions", &stored.mcp_sessions));
         let recordings = PreparedRecordings::read(&stored.recordings, &mut descriptors)?;
         if descriptors.next().is_some() {
             return Err(unreadable("a descriptor is left over"));
         }
-        Ok(Self { pages, recordings })
+        Ok(Self { pages, mcp_sessions, recordings })
     }
+}
+
+/// Reads a state whose owners can begin anew. If it cannot be read, they do.
+fn or_anew<T: Default + for<'a> Deserialize<'a>>(what: &str, json: &str) -> T {
+    serde_json::from_str(json).unwrap_or_else(|error| {
+        tracing::warn!("cannot read the {what} of the earlier daemon: {error}");
+        T::default()
+    })
 }
 
 /// What a handover needs beside the engine.
@@ -349,10 +357,7 @@ impl Predecessor<'_> {
 
     /// Checks that nothing is open that cannot be handed over.
     fn check(&self) -> Result<()> {
-        let mut open = Vec::new();
-        if !self.rooms.sessions.is_idle() {
-            open.push("agent sessions".to_owned());
-        }
+        let mut open = self.rooms.sessions.running();
         open.extend(self.engine.bound_waits().iter().map(named));
         let more = open.len().saturating_sub(MOST_NAMED);
         if more > 0 {
@@ -441,7 +446,8 @@ impl Predecessor<'_> {
                 // What reads panes stops when no output comes any more, and misses none.
                 let (recordings, recorded, descriptors) = self.rooms.recordings.hold().await?;
                 let _ = held.set(Held { requests, pages, recordings });
-                let failed = |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
+                let failed =
+                    |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
                 let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
                 let bytes = postcard::to_allocvec(&StoredBeside { pages, recordings: recorded });
                 Ok(Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors })

@@ -109,6 +109,8 @@ mod unheld;
 mod unnoticed;
 mod unresponsive;
 mod upgrade;
+mod upgrade_callers;
+mod upgrade_record;
 mod wait_begin;
 mod waits;
 mod watch;

@@ -16,13 +16,13 @@ use crate::{
 };
 
 /// A remote host: a separate home, tmux servers and a daemon.
-struct Far {
-    world: World,
+pub struct Far {
+    pub world: World,
     muxtap: PathBuf,
 }
 
 impl Far {
-    fn new() -> Self {
+    pub fn new() -> Self {
         // Its responses to agents' waiting calls come soon.
         Self::holding("1")
     }
@@ -45,7 +45,7 @@ impl Far {
     }
 
     /// Writes a configuration by which `world` reaches it as `far`.
-    fn configure(&self, world: &World, via: &str) {
+    pub fn configure(&self, world: &World, via: &str) {
         let folder = world.path("home/muxtap");
         fs::create_dir_all(&folder).unwrap();
         let file = format!("[host.far]\nvia = {via:?}\nmuxtap = {:?}\n", self.muxtap.display().to_string());
@@ -54,7 +54,7 @@ impl Far {
 }
 
 /// Creates a session on the host with a pane that counts to each number that it reads.
-fn counting(world: &World) -> String {
+pub fn counting(world: &World) -> String {
     let counts = "stty -echo; echo ready; while read -r n; do seq \"$n\"; echo \"end $n\"; done";
     let pane = ok(world, &["new-session", "-L", "far/", "-s", "work", "--", "sh", "-c", counts]);
     assert!(pane.starts_with("far/%"), "{pane}");

@@ -174,16 +174,16 @@ fn a_started_daemon_replaces_the_running_one() {
 #[test]
 fn what_cannot_be_handed_over_is_named() {
     let world = World::with_server();
-    let pane = world.window("cat");
+    let pane = world.window("exec sh");
+    let run = world.spawn(&["run", "-t", &pane, "echo begun; sleep 1000"]);
+    world.await_output(&pane, "^begun");
     let pid = world.daemon_pid();
-    let recorded = world.path("recorded.cast").display().to_string();
-    world.ok(&["record", "-t", &pane, "-o", &recorded, "--detach"]);
-    let pid = pid.or_else(|| world.daemon_pid());
     let refused = world.error("CONFLICT", &["upgrade"]);
-    assert!(refused.contains("recording") && refused.contains("--force"), "{refused}");
+    assert!(refused.contains("/run") && refused.contains("--force"), "{refused}");
     assert_eq!(world.daemon_pid(), pid);
     world.ok(&["upgrade", "--force"]);
     assert_ne!(world.daemon_pid(), pid);
+    assert_ne!(run.finish().status, 0);
 }
 
 #[test]

@@ -99,9 +99,7 @@ impl StoredPrincipal {
             Principal::Token => Stored::Token,
             Principal::Page(hash) => Stored::Page(hash.to_string()),
             Principal::Device(id) => Stored::Device(id.to_string()),
-            Principal::Agent { session, server } => {
-                Stored::Agent(*session, server.as_deref().map(Path::to_owned))
-            }
+            Principal::Agent { session, server } => Stored::Agent(*session, server.as_deref().map(Path::to_owned)),
             // A member's name is the caller's own, beside the principal.
             Principal::Fleet(_) | Principal::Guest => Stored::Guest,
         })

@@ -68,6 +68,9 @@ pub use axum::Router;
 pub use guard::{Guard, with_guard};
 #[cfg(feature = "daemon")]
 #[doc(hidden)]
+pub use mcp::StoredMcpSessions;
+#[cfg(feature = "daemon")]
+#[doc(hidden)]
 pub use peer::serve_member;
 #[cfg(feature = "daemon")]
 #[doc(hidden)]
@@ -101,6 +104,9 @@ pub(crate) struct Daemon {
     /// Its requests, and those to replace it.
     #[cfg(feature = "daemon")]
     pub(crate) replacing: Replacing,
+    /// The sessions of MCP over HTTP.
+    #[cfg(feature = "daemon")]
+    pub(crate) mcp_sessions: Arc<mcp::Sessions>,
 }
 
 /// The subsystems of a router without a daemon.
@@ -155,6 +161,8 @@ impl App {
                 streams,
                 #[cfg(feature = "daemon")]
                 replacing: Replacing::default(),
+                #[cfg(feature = "daemon")]
+                mcp_sessions: Arc::default(),
             }),
             #[cfg(feature = "daemon")]
             login: None,
@@ -317,7 +325,15 @@ pub fn daemon_router(app: App) -> Router {
         .route("/v1/mcp", get(mcp::stdio))
         .route("/v1/peer", get(peer::open))
         .route("/v1/tools/{name}", post(peer::tool))
-        .nest_service("/mcp", mcp::service(&app.engine, app.rooms().clone(), app.daemon.about.agents.clone()));
+        .nest_service(
+            "/mcp",
+            mcp::service(
+                &app.engine,
+                app.rooms().clone(),
+                app.daemon.about.agents.clone(),
+                app.daemon.mcp_sessions.clone(),
+            ),
+        );
     let routes = routes
         .merge(device_routes())
         .merge(session_routes())

@@ -28,7 +28,9 @@ use rmcp::{
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufStream};
 
-use self::sessions::Sessions;
+use self::sessions::Kept;
+pub(super) use self::sessions::Sessions;
+pub use self::sessions::StoredMcpSessions;
 use super::{App, error::Result};
 
 /// The number of bytes in a request to `/mcp`: as a JSON value it takes up to 70 times as much
@@ -40,7 +42,7 @@ const HELLO_LIMIT: Duration = Duration::from_secs(10);
 const HELLO_BYTES: u64 = 4 << 20;
 
 /// Creates the streamable HTTP service. Its sessions end with the engine at the latest.
-pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext) -> Router {
+pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext, sessions: Arc<Sessions>) -> Router {
     let mut config = StreamableHttpServerConfig::default();
     // The guard has checked both.
     config.allowed_hosts = Vec::new();
@@ -49,14 +51,16 @@ pub(super) fn service(engine: &Engine, rooms: Arc<Rooms>, about: ClientContext) 
     config.cancellation_token = engine.end();
     let engine = engine.clone();
     let stop = engine.end();
+    config.session_store = Some(Arc::new(Kept(sessions.clone())));
+    let server: Option<Arc<Path>> = about.server.as_deref().map(Arc::from);
     let make = move || {
-        let caller = Caller { face: "mcp", who: "http".into(), principal: Principal::agent(about.server.as_deref()) };
+        let principal = sessions::principal().unwrap_or_else(|| Principal::agent(about.server.as_deref()));
+        let caller = Caller { face: "mcp", who: "http".into(), principal };
         Ok(Mcp::new(engine.with_caller(caller), rooms.clone(), about.clone(), stop.clone()))
     };
-    let sessions = Arc::new(Sessions::default());
     Router::new()
         .fallback_service(StreamableHttpService::new(make, sessions.clone(), config))
-        .layer(middleware::from_fn_with_state(sessions, sessions::count))
+        .layer(middleware::from_fn_with_state((sessions, server), sessions::count))
 }
 
 /// Switches this connection to MCP.

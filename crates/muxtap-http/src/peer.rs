@@ -17,7 +17,8 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use muxtap_engine::{Engine, Principal, limits::POLL_LONGEST};
+use muxtap_base::nonce;
+use muxtap_engine::{Engine, Principal, id_of_key, limits::POLL_LONGEST};
 use muxtap_tmux::Address;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -32,7 +33,9 @@ use super::{
     again::Again,
     error::{Body as Requested, Result, last_event_id},
     openapi_parts::Failures,
+    replace::moved,
     server_request::{Encoded, RouteFields, ServerRequest},
+    waits,
 };
 
 use muxtap_api::{
@@ -257,9 +260,18 @@ pub(super) async fn forward<F: RouteFields>(
     if let Some(socket) = &request.at.socket {
         app.engine.socket_named(socket)?;
     }
-    let question = question(request)?;
+    let mut question = question(request)?;
     if !peer.is_there().await? {
         return Ok(None);
+    }
+    if peer.takes_keys().await?
+        && let Some(again) = Reopened::of(request, host, &mut question)?
+    {
+        return tokio::select! {
+            biased;
+            () = app.replacing().taken_over() => again.ask(request).await.map(Some),
+            answered = peer.ask(question) => answered,
+        };
     }
     let mut record = (operation.tier() != Tier::Read).then(|| app.engine.record_elsewhere(operation.name(), host));
     let answered = peer.ask(question).await;
@@ -271,6 +283,62 @@ pub(super) async fn forward<F: RouteFields>(
         });
     }
     answered
+}
+
+/// A request that waits on a host, as the daemon that takes over gets it.
+struct Reopened {
+    method: Method,
+    uri: String,
+    body: bytes::Bytes,
+    key: Option<String>,
+    /// The wait's id on this host.
+    id: String,
+}
+
+impl Reopened {
+    /// Notes that another daemon opens this request again if it takes over: the host finds the wait by
+    /// its key. `None`: the request does not wait.
+    fn of<F: RouteFields>(
+        request: &ServerRequest<F>,
+        host: &str,
+        question: &mut Question,
+    ) -> muxtap_api::Result<Option<Self>> {
+        let parts = &request.parts;
+        let is_result = parts.method == Method::GET && parts.uri.path().starts_with("/v1/waits/");
+        let again = if question.wait.is_some() {
+            let key = question.key.get_or_insert_with(nonce::hex64).clone();
+            let id = format!("{host}/{}", id_of_key(&key)?);
+            // The targets do not name the host any more. The server does.
+            let uri = url::joined("/v1/waits", &url::query(&request.at), "");
+            Self { method: Method::POST, uri, body: question.body.clone(), key: Some(key), id }
+        } else if is_result {
+            let uri = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+            let id = format!("{host}/{}", request.target);
+            Self { method: Method::GET, uri, body: bytes::Bytes::new(), key: None, id }
+        } else {
+            return Ok(None);
+        };
+        waits::continues(parts);
+        Ok(Some(again))
+    }
+
+    /// Opens the request again in the daemon that has taken over.
+    async fn ask<F>(self, request: &ServerRequest<F>) -> muxtap_api::Result<Response> {
+        let headers = &request.parts.headers;
+        if headers.contains_key(wire::RELAY) {
+            return Ok(moved());
+        }
+        waits::check_may_relay(&request.parts, &self.id)?;
+        let prefers = headers.get(wire::PREFER).and_then(|prefers| prefers.to_str().ok());
+        let headers = [
+            (wire::RELAY, Some("1")),
+            (wire::IDEMPOTENCY_KEY, self.key.as_deref()),
+            (wire::PREFER, prefers),
+            ("content-type", (!self.body.is_empty()).then_some("application/json")),
+        ];
+        let headers: Vec<_> = headers.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        request.app.ask_elsewhere_at_last(&self.method, &self.uri, &headers, &self.body).await
+    }
 }
 
 /// Writes a request for the host that it names.

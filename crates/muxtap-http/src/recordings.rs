@@ -12,21 +12,21 @@ use futures_util::StreamExt as _;
 use muxtap_net::ConnectionPermit;
 use muxtap_record::{ALIS, Secrets, live::Live};
 
-#[cfg(feature = "daemon")]
-use super::{
-    guard::Login,
-    replace::{OwnTurn, moved},
-};
 use super::{
     App,
     error::{Body, Params, PathWord, Result},
     openapi_parts::{Failures, PathPane, PathRecording},
     server_request::ServerRequest,
 };
+#[cfg(feature = "daemon")]
+use super::{
+    guard::Login,
+    replace::{OwnTurn, moved},
+};
 
-use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
 #[cfg(feature = "daemon")]
 use muxtap_api::wire;
+use muxtap_api::{AlisQuery, Error, RecordRequest, RecordingInfo, RecordingList, RecordingQuery, ServerQuery, Tier};
 
 /// How long a reader of a live stream may take to receive a message.
 const SLOW_READER: Duration = Duration::from_secs(10);

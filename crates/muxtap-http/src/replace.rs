@@ -20,6 +20,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use muxtap_api::{
     Error, ErrorCode, UpgradeAnswer, UpgradeRequest, WaitAnswer, WaitOutcome,
@@ -35,6 +36,7 @@ use tokio::{
 use super::{
     App,
     error::{Body as Requested, Failure, Result},
+    mcp::StoredMcpSessions,
     openapi_parts::Failures,
 };
 
@@ -341,18 +343,41 @@ pub(super) async fn error_of(response: Response) -> Error {
 }
 
 impl App {
-    /// Sends `GET uri` to the daemon that has taken over.
-    pub(super) async fn get_elsewhere(
+    /// Sends a request to the daemon that has taken over. `body`: JSON, or empty.
+    async fn ask_elsewhere(
         &self,
+        method: &Method,
         uri: &str,
         headers: &[(&'static str, &str)],
+        body: &Bytes,
     ) -> muxtap_api::Result<Response> {
-        let mut request = Request::builder().method(Method::GET).uri(uri);
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Body::empty()).map_err(|error| Error::internal(error.to_string()))?;
+        let request = request.body(Body::from(body.clone())).map_err(|error| Error::internal(error.to_string()))?;
         ask(Path::new(&self.daemon.about.socket), request).await
+    }
+
+    /// Sends a request to the daemon that has taken over, and that has not been replaced.
+    pub(super) async fn ask_elsewhere_at_last(
+        &self,
+        method: &Method,
+        uri: &str,
+        headers: &[(&'static str, &str)],
+        body: &Bytes,
+    ) -> muxtap_api::Result<Response> {
+        loop {
+            let response = self.ask_elsewhere(method, uri, headers, body).await?;
+            if !response.headers().contains_key(RELAY) {
+                return Ok(response);
+            }
+        }
+    }
+
+    /// Sends `GET uri` to the daemon that has taken over.
+    async fn get_elsewhere(&self, uri: &str, headers: &[(&'static str, &str)]) -> muxtap_api::Result<Response> {
+        self.ask_elsewhere(&Method::GET, uri, headers, &Bytes::new()).await
     }
 
     /// Sends `GET uri` to the daemon that has taken over, and that has not been replaced.
@@ -361,12 +386,7 @@ impl App {
         uri: &str,
         headers: &[(&'static str, &str)],
     ) -> muxtap_api::Result<Response> {
-        loop {
-            let response = self.get_elsewhere(uri, headers).await?;
-            if !response.headers().contains_key(RELAY) {
-                return Ok(response);
-            }
-        }
+        self.ask_elsewhere_at_last(&Method::GET, uri, headers, &Bytes::new()).await
     }
 
     /// Waits in the daemon that has taken over for the end of a wait, or for `hold` at most.
@@ -397,6 +417,16 @@ impl App {
                 return Ok(Json(answer).into_response());
             }
         }
+    }
+
+    /// Returns the sessions of MCP over HTTP, for the daemon that takes over.
+    pub fn stored_mcp_sessions(&self) -> StoredMcpSessions {
+        self.daemon.mcp_sessions.stored()
+    }
+
+    /// Takes the sessions of MCP over HTTP of an earlier daemon.
+    pub fn restore_mcp_sessions(&self, stored: StoredMcpSessions) {
+        self.daemon.mcp_sessions.restore(stored);
     }
 
     /// Returns the requests of the daemon, and those to replace it.

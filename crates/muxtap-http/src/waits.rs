@@ -123,7 +123,7 @@ pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> 
 
 /// Notes that the daemon may be replaced before the request is finished.
 #[cfg(feature = "daemon")]
-fn continues(parts: &Parts) {
+pub(super) fn continues(parts: &Parts) {
     if let Some(turn) = parts.extensions.get::<OwnTurn>() {
         turn.continues();
     }
@@ -132,7 +132,7 @@ fn continues(parts: &Parts) {
 /// Checks that this daemon may pass the rest of a wait on: the end of a login becomes known to the
 /// other daemon alone.
 #[cfg(feature = "daemon")]
-fn check_may_relay(parts: &Parts, id: &str) -> muxtap_api::Result<()> {
+pub(super) fn check_may_relay(parts: &Parts, id: &str) -> muxtap_api::Result<()> {
     if parts.extensions.get::<Login>().is_none() {
         return Ok(());
     }

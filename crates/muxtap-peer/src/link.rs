@@ -98,6 +98,12 @@ impl PeerHost {
         Ok(self.link().await?.is_some())
     }
 
+    /// Returns whether a wait on the host is found again by its key, over another link. Error: the host
+    /// cannot be reached.
+    pub async fn takes_keys(self: &Arc<Self>) -> Result<bool> {
+        Ok(self.link().await?.is_some_and(|link| link.takes_keys))
+    }
+
     /// Returns the state of the host's muxtap. `None`: unknown.
     pub(super) fn info(&self) -> Option<PeerInfo> {
         let (state, version, error) = match &*self.state.borrow() {

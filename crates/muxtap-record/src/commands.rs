@@ -13,11 +13,37 @@ type Place = (u64, u64, bool);
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct CommandMarkers {
     /// The labels that were not returned yet.
+    #[serde(with = "pairs")]
     due: BTreeMap<Place, String>,
     /// The number of the last command that was seen.
     last: u64,
     /// The commands that run.
     running: BTreeSet<u64>,
+}
+
+/// Stores a map as its pairs.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::Place;
+
+    pub(super) fn serialize<S: Serializer>(due: &BTreeMap<Place, String>, serializer: S) -> Result<S::Ok, S::Error> {
+        due.iter().collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Place, String>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+impl CommandMarkers {
+    /// Returns markers with a value in each place.
+    pub(super) fn sample() -> Self {
+        Self { due: [((5, 1, false), "$ make".to_owned())].into(), last: 1, running: [1].into() }
+    }
 }
 
 impl CommandMarkers {

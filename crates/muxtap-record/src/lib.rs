@@ -7,6 +7,7 @@
 mod alis;
 mod cast;
 mod commands;
+mod entry;
 mod files;
 pub mod live;
 mod recorder;
@@ -19,29 +20,31 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use muxtap_api::{Error, ErrorCode, PaneInfo, RecordRequest, RecordState, RecordingInfo, Result, Since, Tier};
 use muxtap_base::{clock, files::make_private_folder};
-use muxtap_engine::{Engine, Pane, Principal, Server};
+use muxtap_engine::{Engine, Pane, Server};
 use time::OffsetDateTime;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{oneshot, watch},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use self::{
+    entry::Entry,
     files::{Files, Place},
     recorder::{Plan, Recorder},
     source::Source,
-    stored::{Asks, Phase, Stopped},
+    stored::{Asks, Phase},
 };
 
 pub use alis::PROTOCOL as ALIS;
+pub use entry::Attached;
 pub use redact::Secrets;
 pub use stored::{HeldRecordings, PreparedRecordings};
 
@@ -92,96 +95,6 @@ struct Inner {
     last: AtomicU64,
     /// Changed while `all` is locked, so each recording is handed over or has not begun.
     phase: watch::Sender<Phase>,
-}
-
-/// A recording in the list.
-#[derive(Debug)]
-struct Entry {
-    info: Mutex<RecordingInfo>,
-    /// The caller that started the recording.
-    owner: Principal,
-    /// Cancelled to stop the recording.
-    stop: CancellationToken,
-    /// Cancelled when the recording has ended.
-    ended: CancellationToken,
-    /// Cancelled when a caller has attached to the recording.
-    attended: CancellationToken,
-    /// Whether the recording ends with a caller.
-    attends: AtomicBool,
-    /// Asks the recorder to stop for another daemon.
-    asks: mpsc::Sender<oneshot::Sender<Stopped>>,
-    phase: watch::Receiver<Phase>,
-}
-
-impl Entry {
-    fn new(info: RecordingInfo, owner: Principal, phase: watch::Receiver<Phase>) -> (Self, Asks) {
-        let [stop, ended, attended] = std::array::from_fn(|_| CancellationToken::new());
-        let (asks, asked) = mpsc::channel(1);
-        let attends = AtomicBool::new(false);
-        (Self { info: Mutex::new(info), owner, stop, ended, attended, attends, asks, phase }, asked)
-    }
-
-    /// Asks the recorder to stop for another daemon. The result is an error if the recording ends.
-    fn ask_to_stop(&self) -> oneshot::Receiver<Stopped> {
-        let (ask, stopped) = oneshot::channel();
-        // There is room: a recorder answers each request before the next handover.
-        let _ = self.asks.try_send(ask);
-        stopped
-    }
-
-    /// Waits while recordings are being handed over. Returns whether they go on here.
-    async fn goes_on_here(&self) -> bool {
-        let mut phase = self.phase.clone();
-        phase.wait_for(|phase| *phase != Phase::Held).await.is_ok_and(|phase| *phase == Phase::Here)
-    }
-
-    /// Returns whether the recording ends with a caller.
-    fn attends(&self) -> bool {
-        self.attends.load(Ordering::Relaxed)
-    }
-
-    fn set_attends(&self) {
-        self.attends.store(true, Ordering::Relaxed);
-    }
-
-    fn fail(&self, why: &str) {
-        self.end(|info| (info.state, info.error) = (RecordState::Failed, Some(why.to_owned())));
-    }
-
-    fn info(&self) -> RecordingInfo {
-        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn update(&self, change: impl FnOnce(&mut RecordingInfo)) {
-        change(&mut self.info.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn end(&self, change: impl FnOnce(&mut RecordingInfo)) {
-        self.update(|info| {
-            info.ended_ms = Some(clock::now_ms());
-            change(info);
-        });
-        self.ended.cancel();
-    }
-}
-
-/// A guard that ends its recording when it is dropped.
-pub struct Attached {
-    entry: Arc<Entry>,
-}
-
-impl Attached {
-    /// Waits for the recording's end in this daemon.
-    pub async fn ended(&self) -> RecordingInfo {
-        self.entry.ended.cancelled().await;
-        self.entry.info()
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.entry.stop.cancel();
-    }
 }
 
 impl Recordings {
@@ -324,7 +237,13 @@ impl Recordings {
     }
 
     /// Adds a recording to the list. Error: `RESOURCE_LIMIT` if too many are running.
-    fn enlist(&self, engine: &Engine, pane: &Pane, request: &RecordRequest, started_ms: u64) -> Result<(Arc<Entry>, Asks)> {
+    fn enlist(
+        &self,
+        engine: &Engine,
+        pane: &Pane,
+        request: &RecordRequest,
+        started_ms: u64,
+    ) -> Result<(Arc<Entry>, Asks)> {
         if engine.is_stopping() {
             return Err(Error::unavailable("muxtap is stopping"));
         }

@@ -8,6 +8,7 @@
 
 mod nfa;
 mod shown;
+mod stored;
 mod tokens;
 
 use std::{collections::VecDeque, time::Duration};
@@ -19,9 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     nfa::{Nfa, Search},
-    shown::{NUMBERS, Shown, StoredShown},
+    shown::{NUMBERS, Shown},
     tokens::{Token, Tokens},
 };
+
+pub(crate) use stored::StoredRedactor;
 
 /// The maximum size of held output, in bytes; beyond it, the oldest is written unchanged.
 pub(crate) const HELD_BYTES: usize = 64 * 1024;
@@ -144,21 +147,6 @@ pub(crate) struct Redactor {
     out: Vec<Piece>,
 }
 
-/// The redaction of one stream of output between two pieces of it, stored for the daemon that replaces
-/// this one. The search in the line follows from the line.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct StoredRedactor {
-    tokens: Tokens,
-    held: VecDeque<Held>,
-    line: Line,
-    columns: usize,
-    shown: Option<StoredShown>,
-    first: u64,
-    apart: bool,
-    defers: bool,
-    replaced: u64,
-}
-
 /// The current line: the characters of its columns. A wide one is followed by an empty column.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Line {
@@ -196,43 +184,6 @@ impl Redactor {
             replaced: 0,
             out: Vec::new(),
         }
-    }
-
-    /// Stores the redactor between two pieces of output.
-    pub(crate) fn store(&self) -> StoredRedactor {
-        StoredRedactor {
-            tokens: self.tokens.clone(),
-            held: self.held.clone(),
-            line: self.line.clone(),
-            columns: self.columns,
-            shown: self.shown.as_ref().map(|shown| shown.store()),
-            first: self.first,
-            apart: self.apart,
-            defers: self.defers,
-            replaced: self.replaced,
-        }
-    }
-
-    /// Continues with the same patterns.
-    pub(crate) fn restore(stored: StoredRedactor, secrets: Secrets) -> Self {
-        let StoredRedactor { tokens, held, line, columns, shown, first, apart, defers, replaced } = stored;
-        let mut redactor = Self {
-            tokens,
-            held_bytes: held.iter().map(|held| held.bytes.len()).sum(),
-            held,
-            line,
-            // Every place is searched again: what is held and belongs to a secret is marked already.
-            changed: true,
-            shown: shown.map(|shown| Box::new(Shown::restore(shown))),
-            first,
-            apart,
-            defers,
-            replaced,
-            ..Self::for_text(secrets, u16::MAX)
-        };
-        redactor.columns = columns.max(1);
-        redactor.look();
-        redactor
     }
 
     /// Starts in a line that already shows text, at this column: the text may be the beginning of a

@@ -2,6 +2,8 @@
 //!
 //! The source follows the pane through its handle, as any program can.
 
+mod stored;
+
 use std::{
     collections::VecDeque,
     path::Path,
@@ -17,12 +19,14 @@ use muxtap_core::{
     screen::{Rules, Screen, Settings},
 };
 use muxtap_engine::{
-    Engine, Exit, Pane,
+    Exit, Pane,
     activity::{Activity, Deed},
     sync::watch,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::TryRecvError};
+
+pub(super) use stored::StoredSource;
 
 /// The maximum size of one piece of output, in bytes.
 const PIECE_BYTES: u64 = 64 * 1024;
@@ -81,29 +85,6 @@ impl From<Note> for Item {
             Note::Marker(at, label) => Self::Marker { at, label },
         }
     }
-}
-
-/// A source between two events, stored for the daemon that replaces this one.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct StoredSource {
-    /// The pane's key.
-    pane: String,
-    cursor: Cursor,
-    commands: CommandMarkers,
-    notes: VecDeque<Note>,
-    size: Size,
-    is_unlike: bool,
-    given_up: Option<u64>,
-    past: VecDeque<(u64, Duration)>,
-    past_end: Option<u64>,
-    lead: Duration,
-    #[serde(with = "muxtap_base::age")]
-    now: Instant,
-    piece: u64,
-    agent: Option<AgentState>,
-    inputs: u32,
-    #[serde(with = "muxtap_base::age")]
-    ended: Option<(Exit, Instant)>,
 }
 
 /// The reader of a pane.
@@ -202,54 +183,6 @@ impl Source {
             ended: None,
         };
         Ok((source, start))
-    }
-
-    /// Stores the source, with everything that has happened.
-    pub(super) fn store(&mut self) -> StoredSource {
-        self.take_notes();
-        StoredSource {
-            pane: self.pane.key(),
-            cursor: self.cursor,
-            commands: self.commands.clone(),
-            notes: self.notes.clone(),
-            size: self.size,
-            is_unlike: self.is_unlike,
-            given_up: self.given_up,
-            past: self.past.clone(),
-            past_end: self.past_end,
-            lead: self.lead,
-            now: self.now,
-            piece: self.piece,
-            agent: self.agent,
-            inputs: self.inputs,
-            ended: self.ended,
-        }
-    }
-
-    /// Continues in an engine that has taken over the pane. `None`: it has not.
-    pub(super) fn restore(stored: StoredSource, engine: &Engine) -> Option<Self> {
-        let pane = engine.pane_of_key(&stored.pane)?;
-        Some(Self {
-            changes: pane.changes(),
-            activities: engine.activities(),
-            events: pane.server().announcements(),
-            pane,
-            cursor: stored.cursor,
-            commands: stored.commands,
-            notes: stored.notes,
-            size: stored.size,
-            is_unlike: stored.is_unlike,
-            given_up: stored.given_up,
-            past: stored.past,
-            past_end: stored.past_end,
-            lead: stored.lead,
-            now: stored.now,
-            last_read: None,
-            piece: stored.piece,
-            agent: stored.agent,
-            inputs: stored.inputs,
-            ended: stored.ended,
-        })
     }
 
     /// Returns the end of the output that was read.

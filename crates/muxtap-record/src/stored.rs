@@ -221,7 +221,10 @@ impl Recordings {
         for (entry, stopping) in entries.iter().zip(stopping) {
             let id = entry.info().id;
             let stopped = tokio::time::timeout_at(until, stopping).await.map_err(|_| {
-                Error::new(ErrorCode::Conflict, format!("recording {id} is busy, or its disk does not respond; try again"))
+                Error::new(
+                    ErrorCode::Conflict,
+                    format!("recording {id} is busy, or its disk does not respond; try again"),
+                )
             })?;
             let recorder = match stopped {
                 Ok(stopped) => {
@@ -232,7 +235,8 @@ impl Recordings {
                 // It ends.
                 Err(_) => {
                     let ended = tokio::time::timeout_at(until, entry.ended.cancelled()).await;
-                    ended.map_err(|_| Error::new(ErrorCode::Conflict, format!("recording {id} is ending; try again")))?;
+                    ended
+                        .map_err(|_| Error::new(ErrorCode::Conflict, format!("recording {id} is ending; try again")))?;
                     None
                 }
             };
@@ -276,7 +280,9 @@ impl Recordings {
             let record = async move {
                 match Recorder::restore(recorder, plan, file, &entry, asks, &engine) {
                     Some(recorder) => recorder.run().await,
-                    None => entry.fail("its pane was not taken over by the next daemon; the file is complete up to here"),
+                    None => {
+                        entry.fail("its pane was not taken over by the next daemon; the file is complete up to here")
+                    }
                 }
             };
             self.inner.tasks.spawn_on(record, &thread);

@@ -184,6 +184,17 @@ impl AgentSessions {
         self.inner.opening.load(Ordering::SeqCst) == 0 && self.all().iter().all(|session| session.gone.is_cancelled())
     }
 
+    /// Describes the sessions whose agents run, which end with this process.
+    pub fn running(&self) -> Vec<String> {
+        let all = self.all();
+        let running = all.iter().filter(|session| !session.gone.is_cancelled());
+        let mut running: Vec<_> = running.map(|session| format!("agent session {}", session.name())).collect();
+        if self.inner.opening.load(Ordering::SeqCst) > 0 {
+            running.push("an agent session that begins".to_owned());
+        }
+        running
+    }
+
     /// Starts an agent and opens a session, within a minute. The agent's terminals are panes of
     /// this server.
     ///

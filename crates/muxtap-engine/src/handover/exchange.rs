@@ -141,11 +141,7 @@ impl Engine {
     }
 
     /// Stops, and sends everything.
-    async fn ready(
-        &self,
-        talk: &mut Talk,
-        beside: impl Future<Output = Result<Belongings>>,
-    ) -> Result<PausedEngine> {
+    async fn ready(&self, talk: &mut Talk, beside: impl Future<Output = Result<Belongings>>) -> Result<PausedEngine> {
         let mut paused = self.pause_beside(PAUSE_LIMIT, beside).await?;
         let descriptors = paused.take_descriptors();
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;

@@ -31,11 +31,7 @@ use super::{
     spec::Spec,
     watcher::Watcher,
 };
-use crate::{
-    Caller, Engine, Host, PaneState, Server,
-    authority::StoredCaller,
-    pane::PaneUse,
-};
+use crate::{Caller, Engine, Host, PaneState, Server, authority::StoredCaller, pane::PaneUse};
 
 /// All waits.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -2,9 +2,12 @@
 //! a session of the same caller that was never used, or has been idle for [`GIVES_WAY`]; of
 //! several, the one that has been idle longest.
 
+mod stored;
+
 use std::{
     cell::RefCell,
     collections::HashMap,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -18,18 +21,22 @@ use axum::{
 use futures_util::Stream;
 use muxtap_api::{Error, ErrorCode};
 use muxtap_base::address;
+use muxtap_engine::Principal;
 use muxtap_net::{Peer, holding};
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::{
         SessionId, SessionManager,
         session::{
-            RestoreOutcome, ServerSseMessage,
+            RestoreOutcome, ServerSseMessage, SessionState,
             local::{LocalSessionManager, LocalSessionManagerError},
         },
     },
 };
 
+use self::stored::Earlier;
+pub(super) use self::stored::Kept;
+pub use self::stored::StoredMcpSessions;
 use crate::error::Failure;
 
 /// The maximum number of concurrent sessions.
@@ -48,25 +55,37 @@ const ANSWER_KEPT: Duration = Duration::from_secs(5);
 const SESSION_HEADER: &str = "mcp-session-id";
 
 tokio::task_local! {
-    /// The caller of the current request, and whether its session exceeded the limit.
+    /// The caller of the current request, the principal of the session that it creates or restores,
+    /// and whether that session exceeded the limit.
     static CREATING: RefCell<Creating>;
 }
 
 struct Creating {
     caller: String,
+    principal: Principal,
     is_refused: bool,
+}
+
+/// Returns the principal of the session that the current request creates or restores.
+pub(super) fn principal() -> Option<Principal> {
+    CREATING.try_with(|creating| creating.borrow().principal.clone()).ok()
 }
 
 /// The sessions, by their callers.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
     sessions: LocalSessionManager,
     open: Mutex<HashMap<SessionId, Open>>,
+    /// The sessions of an earlier daemon that no request has named here.
+    earlier: Mutex<HashMap<String, Earlier>>,
 }
 
 #[derive(Debug)]
 struct Open {
     caller: String,
+    principal: Principal,
+    /// The client's first request, once it was carried out.
+    state: Option<SessionState>,
     used: Instant,
     /// Whether a request has named the session since `initialize`.
     was_used: bool,
@@ -85,13 +104,23 @@ impl Default for Sessions {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config.keep_alive = Some(SESSION_IDLE);
         sessions.session_config.completed_cache_ttl = ANSWER_KEPT;
-        Self { sessions, open: Mutex::default() }
+        Self { sessions, open: Mutex::default(), earlier: Mutex::default() }
     }
 }
 
 impl Sessions {
     fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the id of a session that must end to make room for one of the current request's caller.
+    ///
+    /// Error: none may end for it, and the request is refused.
+    fn room(&self, caller: &str) -> Result<Option<SessionId>, LocalSessionManagerError> {
+        self.in_the_way(caller, Instant::now()).map_err(|()| {
+            let _ = CREATING.try_with(|creating| creating.borrow_mut().is_refused = true);
+            LocalSessionManagerError::SessionNotFound("a new one".into())
+        })
     }
 
     /// Returns the session that must end to make room for another one of this caller. Error: the
@@ -128,11 +157,28 @@ impl Drop for InUse {
 }
 
 /// Tracks which sessions are in use, and rejects a new one over the limit.
-pub(super) async fn count(State(sessions): State<Arc<Sessions>>, request: Request, next: Next) -> Response {
+///
+/// `server`: the server that the user chose for new sessions.
+pub(super) async fn count(
+    State((sessions, server)): State<(Arc<Sessions>, Option<Arc<Path>>)>,
+    request: Request,
+    next: Next,
+) -> Response {
     if let Some(id) = session_of(request.headers()) {
-        let in_use = sessions.begin_use(id);
+        let id = id.to_owned();
+        let restores = sessions.principal_of_earlier(&id).map(|(caller, principal)| Creating {
+            caller,
+            principal,
+            is_refused: false,
+        });
+        let mut in_use = sessions.begin_use(&id);
         let ends = request.method() == Method::DELETE;
-        let mut response = next.run(request).await;
+        let mut response = match restores {
+            Some(creating) => CREATING.scope(RefCell::new(creating), next.run(request)).await,
+            None => next.run(request).await,
+        };
+        // It may have been restored.
+        in_use = in_use.or_else(|| sessions.begin_use(&id));
         // The protocol's answer to the end of a session is 200 or 204; some clients take the library's
         // 202 for a failure.
         if ends && response.status() == StatusCode::ACCEPTED {
@@ -140,7 +186,8 @@ pub(super) async fn count(State(sessions): State<Arc<Sessions>>, request: Reques
         }
         return response.map(|body| holding(body, in_use));
     }
-    let creating = RefCell::new(Creating { caller: caller(&request), is_refused: false });
+    let principal = Principal::agent(server.as_deref());
+    let creating = RefCell::new(Creating { caller: caller(&request), principal, is_refused: false });
     let (response, is_refused) = CREATING
         .scope(creating, async {
             let response = next.run(request).await;
@@ -187,16 +234,13 @@ impl SessionManager for Sessions {
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let caller = CREATING.try_with(|creating| creating.borrow().caller.clone()).unwrap_or_default();
-        match self.in_the_way(&caller, Instant::now()) {
-            Ok(None) => {}
-            Ok(Some(idle)) => self.close_session(&idle).await?,
-            Err(()) => {
-                let _ = CREATING.try_with(|creating| creating.borrow_mut().is_refused = true);
-                return Err(LocalSessionManagerError::SessionNotFound("a new one".into()));
-            }
+        if let Some(idle) = self.room(&caller)? {
+            self.close_session(&idle).await?;
         }
         let (id, transport) = self.sessions.create_session().await?;
-        self.open().insert(id.clone(), Open { caller, used: Instant::now(), was_used: false, requests: 0 });
+        let principal = principal().unwrap_or_else(|| Principal::agent(None));
+        let open = Open { caller, principal, state: None, used: Instant::now(), was_used: false, requests: 0 };
+        self.open().insert(id.clone(), open);
         Ok((id, transport))
     }
 
@@ -245,8 +289,15 @@ impl SessionManager for Sessions {
     }
 
     async fn restore_session(&self, id: SessionId) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
-        let _ = id;
-        Ok(RestoreOutcome::NotSupported)
+        let Some(Earlier { caller, principal, state, .. }) = self.take_earlier(id.as_ref()) else {
+            return Ok(RestoreOutcome::NotSupported);
+        };
+        if let Some(idle) = self.room(&caller)? {
+            self.close_session(&idle).await?;
+        }
+        let open = Open { caller, principal, state: Some(state), used: Instant::now(), was_used: true, requests: 0 };
+        self.open().insert(id.clone(), open);
+        self.sessions.restore_session(id).await
     }
 }
 
@@ -255,7 +306,8 @@ mod tests {
     use super::*;
 
     async fn create(sessions: &Sessions, caller: &str) -> Result<SessionId, LocalSessionManagerError> {
-        let creating = RefCell::new(Creating { caller: caller.into(), is_refused: false });
+        let creating =
+            RefCell::new(Creating { caller: caller.into(), principal: Principal::agent(None), is_refused: false });
         CREATING.scope(creating, async { sessions.create_session().await.map(|(id, _)| id) }).await
     }
 
@@ -293,6 +345,40 @@ mod tests {
         sessions.close_session(&idle).await.unwrap();
         assert!(create(&sessions, "one").await.is_ok());
         assert_eq!(sessions.open().len(), CALLER_SESSIONS + 1);
+    }
+
+    /// T30.
+    #[tokio::test]
+    async fn a_restored_session_has_its_caller_and_principal() {
+        use rmcp::transport::streamable_http_server::session::{SessionState, SessionStore as _};
+
+        let before = Arc::new(Sessions::default());
+        let (used, new) = (create(&before, "one").await.unwrap(), create(&before, "two").await.unwrap());
+        let params = serde_json::json!({
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" },
+        });
+        let state: SessionState =
+            serde_json::from_value(serde_json::json!({ "initialize_params": params })).unwrap();
+        Kept(before.clone()).store(used.as_ref(), &state).await.unwrap();
+        let principal = before.open()[&used].principal.clone();
+        let stored = serde_json::to_string(&before.stored()).unwrap();
+        // Also by a daemon in which no request named it.
+        let between = Sessions::default();
+        between.restore(serde_json::from_str(&stored).unwrap());
+        let stored = serde_json::to_string(&between.stored()).unwrap();
+        let after = Arc::new(Sessions::default());
+        after.restore(serde_json::from_str(&stored).unwrap());
+        assert_eq!(after.principal_of_earlier(used.as_ref()), Some(("one".to_owned(), principal.clone())));
+        assert!(Kept(after.clone()).load(new.as_ref()).await.unwrap().is_none(), "it was not initialized");
+        let load = async |id: &SessionId| Kept(after.clone()).load(id.as_ref()).await.unwrap().is_some();
+        assert!(load(&used).await);
+        assert!(matches!(after.restore_session(used.clone()).await.unwrap(), RestoreOutcome::Restored(_)));
+        assert_eq!(after.open()[&used].principal, principal);
+        assert_ne!(Principal::agent(None), principal);
+        // It ends here, and is restored no more.
+        after.close_session(&used).await.unwrap();
+        assert!(!load(&used).await);
+        assert!(matches!(after.restore_session(used).await.unwrap(), RestoreOutcome::NotSupported));
     }
 
     #[tokio::test]

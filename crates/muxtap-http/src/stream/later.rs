@@ -15,6 +15,8 @@ pub struct Later {
     panes: Vec<String>,
     /// Whether the reader is another replaced daemon, which asks its own successor.
     is_relay: bool,
+    /// Whether the reader's login can be revoked, of which only the other daemon learns.
+    has_login: bool,
     /// Whether the end was sent to such a reader.
     is_over: bool,
     /// Only a `Mutex` makes it `Sync`.
@@ -33,6 +35,7 @@ impl Later {
             targets: targets.to_vec(),
             panes: Vec::new(),
             is_relay,
+            has_login: parts.extensions.get::<crate::guard::Login>().is_some(),
             is_over: false,
             body: None,
         }
@@ -57,6 +60,10 @@ impl Later {
     pub async fn next(&mut self, last: &mut String) -> Option<Result<Bytes, axum::Error>> {
         use futures_util::StreamExt as _;
 
+        if self.has_login {
+            // The reader connects again, resumes after its last event, and is authenticated there.
+            return None;
+        }
         if self.is_relay {
             return (!std::mem::replace(&mut self.is_over, true)).then(|| Ok(Bytes::from_static(MOVED)));
         }

@@ -262,3 +262,64 @@ proptest! {
         }
     }
 }
+
+/// Pieces of output, of which some leave a sequence, a character or a string open.
+const PIECES: &[&str] = &[
+    "hunter2",
+    "hun",
+    "ter",
+    "2",
+    "token=ab ",
+    "c",
+    "\r\n",
+    "\r",
+    "\x08",
+    "\t",
+    "\x1b[31m",
+    "\x1b[0m",
+    "\x1b[2D",
+    "\x1b[K",
+    "\x1b[5G",
+    "\x1b[H",
+    "\x1b[2;7H",
+    "\x1b[A",
+    "\x1b[L",
+    "\x1b[2J",
+    "\x1b]2;a hunter2 title\x07",
+    "\x1b]2;open",
+    "\x1b\\",
+    "\u{6f22}\u{1f642}",
+    "words that fill the line ",
+];
+
+proptest! {
+    /// T27: in whole pieces of output, as recordings are handed over.
+    #[test]
+    fn a_redactor_that_is_handed_over_replaces_the_same(
+        pieces in proptest::collection::vec(0..PIECES.len(), 1..60),
+        cuts in proptest::collection::vec(1..12_usize, 1..40),
+        flushes: u64,
+    ) {
+        let output: String = pieces.iter().map(|index| PIECES[*index]).collect();
+        let secrets = secrets(&["hunter2", r"token=\S+", "^c.*t$"]);
+        let mut stays = Redactor::new(secrets.clone(), size(20));
+        let mut moves = Redactor::new(secrets.clone(), size(20));
+        let (mut rest, mut cuts) = (output.as_bytes(), cuts.into_iter().cycle());
+        let mut number = 0;
+        while !rest.is_empty() {
+            let (chunk, behind) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+            rest = behind;
+            let at = Duration::from_secs(number);
+            prop_assert_eq!(stays.feed(at, chunk), moves.feed(at, chunk));
+            let stored = postcard::to_allocvec(&moves.store()).unwrap();
+            moves = Redactor::restore(postcard::from_bytes(&stored).unwrap(), secrets.clone());
+            prop_assert_eq!(stays.is_holding(), moves.is_holding());
+            if flushes >> (number % 64) & 1 == 1 {
+                prop_assert_eq!(stays.flush(at), moves.flush(at));
+            }
+            number += 1;
+        }
+        prop_assert_eq!(stays.flush(Duration::ZERO), moves.flush(Duration::ZERO));
+        prop_assert_eq!(stays.replaced(), moves.replaced());
+    }
+}

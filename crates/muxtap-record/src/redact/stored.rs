@@ -1,0 +1,64 @@
+//! A redactor, stored for the daemon that replaces this one.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Held, Line, Redactor, Secrets, Tokens,
+    shown::{Shown, StoredShown},
+};
+
+/// The redaction of one stream of output between two pieces of it, stored for the daemon that replaces
+/// this one. The search in the line follows from the line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredRedactor {
+    tokens: Tokens,
+    held: VecDeque<Held>,
+    line: Line,
+    columns: usize,
+    shown: Option<StoredShown>,
+    first: u64,
+    apart: bool,
+    defers: bool,
+    replaced: u64,
+}
+
+impl Redactor {
+    /// Stores the redactor between two pieces of output.
+    pub(crate) fn store(&self) -> StoredRedactor {
+        StoredRedactor {
+            tokens: self.tokens.clone(),
+            held: self.held.clone(),
+            line: self.line.clone(),
+            columns: self.columns,
+            shown: self.shown.as_ref().map(|shown| shown.store()),
+            first: self.first,
+            apart: self.apart,
+            defers: self.defers,
+            replaced: self.replaced,
+        }
+    }
+
+    /// Continues with the same patterns.
+    pub(crate) fn restore(stored: StoredRedactor, secrets: Secrets) -> Self {
+        let StoredRedactor { tokens, held, line, columns, shown, first, apart, defers, replaced } = stored;
+        let mut redactor = Self {
+            tokens,
+            held_bytes: held.iter().map(|held| held.bytes.len()).sum(),
+            held,
+            line,
+            // Every place is searched again: what is held and belongs to a secret is marked already.
+            changed: true,
+            shown: shown.map(|shown| Box::new(Shown::restore(shown))),
+            first,
+            apart,
+            defers,
+            replaced,
+            ..Self::for_text(secrets, u16::MAX)
+        };
+        redactor.columns = columns.max(1);
+        redactor.look();
+        redactor
+    }
+}
