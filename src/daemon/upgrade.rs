@@ -449,7 +449,9 @@ impl Predecessor<'_> {
                 let failed =
                     |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
                 let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
-                let bytes = postcard::to_allocvec(&StoredBeside { pages, recordings: recorded });
+                let mcp_sessions = serde_json::to_string(&self.app.stored_mcp_sessions());
+                let mcp_sessions = mcp_sessions.map_err(|error| failed(&error))?;
+                let bytes = postcard::to_allocvec(&StoredBeside { pages, mcp_sessions, recordings: recorded });
                 Ok(Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors })
             })
         };

@@ -64,6 +64,7 @@ fn a_recording_is_what_it_would_have_been_without_upgrades() {
     let pane = world.window(PRINTS);
     world.await_output(&pane, "^ready");
     let (own, other) = (world.daemon_socket(), world.path("other.sock"));
+    let [own, other] = [own, other].map(|path| path.display().to_string());
     let path = |name: &str| world.path(name).display().to_string();
     let request = |name: &str, format: &str| {
         let redact = json!(["pw-[a-z]+[0-9]+"]);

@@ -357,8 +357,7 @@ mod tests {
         let params = serde_json::json!({
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" },
         });
-        let state: SessionState =
-            serde_json::from_value(serde_json::json!({ "initialize_params": params })).unwrap();
+        let state: SessionState = serde_json::from_value(serde_json::json!({ "initialize_params": params })).unwrap();
         Kept(before.clone()).store(used.as_ref(), &state).await.unwrap();
         let principal = before.open()[&used].principal.clone();
         let stored = serde_json::to_string(&before.stored()).unwrap();
