@@ -41,7 +41,7 @@ fn an_mcp_session_over_http_goes_on_after_upgrades() {
     world.ok(&["list-panes"]);
     let (used, unused, ended) = (begin(&world), begin(&world), begin(&world));
     let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call",
-        "params": { "name": "list", "arguments": {} } });
+        "params": { "name": "list", "arguments": { "server": world.socket() } } });
     let lists = |id: &str| {
         let answer = mcp(&world, Some(id), &list);
         (answer.status, String::from_utf8_lossy(&answer.body).contains(&pane))
