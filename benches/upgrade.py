@@ -4,21 +4,27 @@
     cargo build --release && benches/upgrade.py target/release/muxtapd [upgrades] [waits] [streams]
 
 A pane floods the daemon, `waits` of all kinds are open, `streams` read events, and a page shows the
-flood and types numbers into another pane. Meanwhile one caller asks for the status without a pause.
-Printed: refused upgrades, gaps in the streams, missing lines, ended waits, the page's lost and doubled inputs, and the
-longest times without a response and without the page's connection.
+flood and types numbers into another pane. Meanwhile one caller asks for the status every 10 ms, first without an upgrade.
+Printed: refused upgrades, gaps in the streams, missing lines, ended waits, the page's lost and doubled inputs, the
+times of responses without and with upgrades, and the longest time without the page's connection. From the daemons' logs:
+how long each step of an upgrade took. UPGRADE_LOG=FILE keeps that log.
 """
 
-import http.client, json, os, socket, struct, subprocess, sys, tempfile, threading, time
+import http.client, json, os, re, socket, struct, subprocess, sys, tempfile, threading, time
 
 PROGRAM = os.path.abspath(sys.argv[1])
 UPGRADES, WAITS, STREAMS = (int(arg) for arg in (sys.argv[2:5] + ["100", "200", "50"][len(sys.argv) - 2:]))
-FLOOD_LINES = 1_500_000  # of about 40 bytes: 60 MB
+# For how long requests are sent before the first upgrade, and the longest that streams may lag, in seconds.
+BARE, READ_LIMIT = 10, 600
+# The flood comes in parts, one with each upgrade and one a second before: together 60 MB, in lines of about 40 bytes.
+PART = 1_500_000 // (UPGRADES + BARE)
+FLOOD_LINES = PART * (UPGRADES + BARE)
 
 folder = tempfile.mkdtemp(prefix="muxtap-upgrade-")
 muxtap_socket, tmux_socket = folder + "/muxtap.sock", folder + "/tmux"
 env = {**os.environ, "MUXTAP_SOCKET": muxtap_socket, "HOME": folder, "XDG_STATE_HOME": folder,
-       "XDG_CONFIG_HOME": folder, "MUXTAP_FLOODS": "follow", "MUXTAP_RING_BYTES": "64M"}
+       "XDG_CONFIG_HOME": folder, "MUXTAP_FLOODS": "follow", "MUXTAP_RING_BYTES": "64M",
+       "MUXTAP_LOG": "muxtap_engine::handover=debug,info", "MUXTAP_LOG_FORMAT": "json"}
 for name in ("TMUX", "TMUX_PANE"):
     env.pop(name, None)
 
@@ -53,13 +59,17 @@ def response(stream):
     return data
 
 
+# What the pane prints. A comparison with it costs little: fifty streams are read by one interpreter.
+FLOOD = "".join(f"line {n} of a flood of sixty megabytes\n" for n in range(1, FLOOD_LINES + 1))
+
+
 class Stream(threading.Thread):
     """Reads events of the flooding pane; counts gaps and missing lines."""
 
     def __init__(self, pane):
         super().__init__(daemon=True)
         self.gaps = self.missing = self.lines = 0
-        self.ended, self.text, self.last = None, "", 0
+        self.ended, self.text, self.place, self.differs = None, "", None, False
         path = f"/v1/events?socket={tmux_socket}&panes={pane.replace('%', '%25')}&types=output&since=start"
         self.file = http.client.HTTPResponse(request("GET", path))
         self.file.begin()
@@ -78,14 +88,62 @@ class Stream(threading.Thread):
     def event(self, event):
         if event.get("gap"):
             self.gaps += 1
-        self.text += event.get("text") or ""
-        *lines, self.text = self.text.split("\n")
-        for line in lines:
-            number = line.strip().removeprefix("line ").split(" ")[0]
-            if number.isdigit():
-                self.missing += int(number) != self.last + 1
-                self.last, self.lines = int(number), self.lines + 1
+        text = event.get("text") or ""
+        if self.place is None:
+            # After what was typed.
+            self.text += text
+            begin = self.text.find("line 1 ")
+            if begin < 0:
+                return
+            self.place, text = 0, self.text[begin:]
+        if not self.differs and FLOOD.startswith(text, self.place):
+            self.place += len(text)
+            self.lines += text.count("\n")
+            return
+        # From here on something is missing, or it is the end.
+        rest = FLOOD[self.place:self.place + len(text)]
+        if not self.differs and len(rest) < len(text) and text.startswith(rest):
+            self.place += len(rest)
+            self.lines += rest.count("\n")
+            return
+        self.missing += text.count("\n") if self.differs else max(1, text.count("\n"))
+        self.differs = True
 
+
+# A process of its own, which does not wait for this one's threads: it sends a request every 10 ms, and prints the times
+# of the responses for each line of its stdin.
+PROBE = """
+import json, socket, sys, threading, time
+
+times, failed, lock = [], [], threading.Lock()
+
+def send():
+    while True:
+        begun, data = time.monotonic(), b""
+        try:
+            stream = socket.socket(socket.AF_UNIX)
+            stream.connect(sys.argv[1])
+            stream.sendall(b"GET /v1/status HTTP/1.1\\r\\nhost: m\\r\\nconnection: close\\r\\n\\r\\n")
+            while piece := stream.recv(65536):
+                data += piece
+        except OSError as error:
+            data = str(error).encode()
+        took = time.monotonic() - begun
+        with lock:
+            times.append((took, time.strftime("%H:%M:%S", time.gmtime())))
+            if b" 200 " not in data[:20]:
+                failed.append(data[:200].decode(errors="replace"))
+        time.sleep(max(0, 0.01 - took))
+
+threading.Thread(target=send, daemon=True).start()
+for _ in sys.stdin:
+    with lock:
+        some, lost, times[:], failed[:] = sorted(times), failed[:], [], []
+    at = lambda share: round(1000 * some[int(share * (len(some) - 1))][0], 1) if some else 0
+    print(json.dumps({"count": len(some), "failed": len(lost), "why": sorted(set(lost))[:3], "median ms": at(0.5),
+                      "99 % ms": at(0.99), "longest ms": at(1),
+                      "over 1 s": [(round(1000 * took), end) for took, end in some if took > 1]}), flush=True)
+"""
 
 # The page's inputs without an outcome, and after how many refusals in a row no upgrade is tried again.
 IN_FLIGHT, REFUSALS = 4, 20
@@ -97,6 +155,7 @@ class Page(threading.Thread):
     def __init__(self, shown, typed):
         super().__init__(daemon=True)
         self.shown, self.typed, self.client, self.seq, self.sent = shown, typed, None, 0, []
+        self.keys, self.is_shown = {}, False
         self.screens = self.connections = self.unknown = self.refused = 0
         self.longest, self.codes, self.done = 0.0, set(), threading.Event()
         self.connect()
@@ -114,6 +173,7 @@ class Page(threading.Thread):
         if b" 101 " not in status:
             raise OSError(status)
         self.connections += 1
+        self.is_shown = False
         self.send({"type": "hello", **({"client": self.client} if self.client else {})})
         self.send({"type": "list"})
 
@@ -163,10 +223,11 @@ class Page(threading.Thread):
             for seq, number in self.sent:
                 self.input(seq, number)
         elif message["type"] == "panes":
-            keys = {pane["id"]: pane["key"] for pane in message["set"]}
-            if self.shown in keys:
-                self.send({"type": "show", "view": 1, "key": keys[self.shown]})
-                self.keys = keys
+            # Only panes that are new or have changed.
+            self.keys |= {pane["id"]: pane["key"] for pane in message["set"]}
+            if not self.is_shown and {self.shown, self.typed} <= self.keys.keys():
+                self.is_shown = True
+                self.send({"type": "show", "view": 1, "key": self.keys[self.shown]})
                 self.fill()
             self.send({"type": "drawn", "views": [], "list": True})
         elif message["type"] == "screen":
@@ -209,13 +270,34 @@ KINDS = [
 ]
 
 
+def steps(log):
+    """How long each step took, and steps 4 to 6 together: the median and the longest time, and the most bytes."""
+    found, quiet = {}, 0
+    for line in open(log):
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue
+        if "so_far_ms" in fields:
+            found.setdefault(f"{fields['side']}: {fields['step']}", []).append((fields["ms"], fields["bytes"]))
+            if fields["side"] == "old":
+                quiet = fields["ms"] + (0 if fields["step"] == "finish requests" else quiet)
+                if fields["step"] == "await its begin":
+                    found.setdefault("steps 4 to 6", []).append((round(quiet, 1), 0))
+    return {step: {"median ms": sorted(ms for ms, _ in times)[len(times) // 2], "longest ms": max(times)[0],
+                   "bytes": max(size for _, size in times)} for step, times in found.items()}
+
+
 def main():
     tmux("new-session", "-d", "-s", "work", "-x", "100", "cat")
     quiet = tmux("list-panes", "-t", "work", "-F", "#{pane_id}")
     other, typed = (tmux("new-window", "-d", "-P", "-F", "#{pane_id}", what) for what in ("cat", f"cat >{folder}/typed"))
-    flood = (f"read go; i=0; while [ $i -lt {FLOOD_LINES} ]; do i=$((i+1)); "
-             "echo \"line $i of a flood of sixty megabytes\"; done; cat")
+    parts = folder + "/parts"
+    os.mkfifo(parts)
+    flood = (f"exec 3<>{parts}; i=0; while [ $i -lt {FLOOD_LINES} ] && read go <&3; do end=$((i+{PART})); "
+             "while [ $i -lt $end ]; do i=$((i+1)); echo \"line $i of a flood of sixty megabytes\"; done; done; cat")
     flooding = tmux("new-window", "-d", "-P", "-F", "#{pane_id}", flood)
+    go = os.open(parts, os.O_RDWR)
     muxtap("read", "-t", flooding)
     bodies = [{**KINDS[n % len(KINDS)](quiet, other, flooding), "timeout_ms": 3_600_000} for n in range(WAITS)]
     waits = [request("POST", f"/v1/waits?socket={tmux_socket}", json.dumps(body).encode()) for body in bodies]
@@ -226,39 +308,50 @@ def main():
         stream.start()
     while json.loads(muxtap("--json", "status"))["waits"] < WAITS:
         time.sleep(0.05)
-    longest, failed, stop = 0.0, 0, threading.Event()
+    log = json.loads(muxtap("--json", "status"))["log"]
+    prober = subprocess.Popen([sys.executable, "-c", PROBE, muxtap_socket], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True)
 
-    def probe():
-        nonlocal longest, failed
-        while not stop.is_set():
-            begun = time.monotonic()
-            try:
-                ok = b" 200 " in response(request("GET", "/v1/status"))[:20]
-            except OSError:
-                ok = False
-            failed += not ok
-            longest = max(longest, time.monotonic() - begun)
+    def probed():
+        """The times of the responses since the last call."""
+        prober.stdin.write("\n")
+        prober.stdin.flush()
+        return json.loads(prober.stdout.readline())
 
-    prober = threading.Thread(target=probe, daemon=True)
-    prober.start()
-    tmux("send-keys", "-t", flooding, "go", "Enter")
+    print("without upgrades", end="", file=sys.stderr, flush=True)
+    probed()
+    for _ in range(BARE):
+        os.write(go, b"go\n")
+        time.sleep(1)
+    bare = probed()
     begun = time.monotonic()
-    refused = 0
+    refused, reasons, flooded = 0, {}, 0
     for number in range(UPGRADES):
+        os.write(go, b"go\n")
         # A daemon that is too busy to finish what is open refuses, and goes on.
         for _ in range(REFUSALS):
             upgrade = subprocess.run([PROGRAM, "upgrade"], env=env, capture_output=True, text=True)
             if not upgrade.returncode:
                 break
             refused += 1
+            reason = upgrade.stderr.strip()
+            reasons[reason] = reasons.get(reason, 0) + 1
         else:
             raise SystemExit(f"\nupgrade {number + 1} was refused {REFUSALS} times in a row: {upgrade.stderr.strip()}")
         if number == UPGRADES // 2:
             tmux("send-keys", "-t", quiet, "FIRST", "Enter")
-        print(f"\r{number + 1} upgrades", end="", file=sys.stderr, flush=True)
+        flooded += any(s.place is not None and s.place < len(FLOOD) for s in streams)
+        print(f"\r{number + 1} upgrades, {time.monotonic() - begun:.0f} s ", end="", file=sys.stderr, flush=True)
     took = time.monotonic() - begun
-    stop.set()
-    prober.join()
+    during = probed()
+    print(f"\nwithout upgrades: {bare}\nduring: {during}", file=sys.stderr, flush=True)
+    prober.stdin.close()
+    prober.wait()
+    # What is read late is also compared.
+    for _ in range(READ_LIMIT * 10):
+        if all(s.ended or s.place == len(FLOOD) or s.differs for s in streams):
+            break
+        time.sleep(0.1)
     still = json.loads(muxtap("--json", "status"))["waits"]
     page.done.set()
     tmux("send-keys", "-t", quiet, "DONE", "Enter")
@@ -281,15 +374,16 @@ def main():
     expected = list(range(1, page.number + 1))
     print()
     print(json.dumps({
-        "upgrades": UPGRADES, "refused upgrades": refused, "seconds": round(took, 1), "waits": WAITS, "waits open after": still,
+        "upgrades": UPGRADES, "of them during the flood": flooded, "refused upgrades": refused, "reasons": reasons, "seconds": round(took, 1), "waits": WAITS, "waits open after": still,
         "waits ended": {end: ends.count(end) for end in sorted(set(ends))}, "streams": STREAMS, "streams ended": sum(s.ended is not None for s in streams),
         "ends": sorted({str(s.ended) for s in streams}), "gaps": sum(s.gaps for s in streams), "missing lines": sum(s.missing for s in streams),
-        "lines read": sum(s.lines for s in streams), "failed requests": failed,
+        "lines read": sum(s.lines for s in streams), "streams at the end": sum(s.place == len(FLOOD) for s in streams),
         "page connections": page.connections, "page close codes": sorted(page.codes), "page screens": page.screens,
         "page inputs": page.number, "refused": page.refused, "unknown to the page": page.unknown,
         "doubled": len(numbers) - len(set(numbers)), "in order": numbers == sorted(numbers),
         "lost": len(set(expected) - set(numbers)),
-        "longest response ms": round(longest * 1000),
+        "responses without upgrades": bare, "responses during upgrades": during,
+        "longest, ratio": round(during["longest ms"] / bare["longest ms"], 1), "steps": steps(log),
         "longest without the page ms": round(page.longest * 1000)}, indent=1))
     if page.refused:
         raise SystemExit(f"{page.refused} inputs of the page were refused")
@@ -298,5 +392,7 @@ def main():
 try:
     main()
 finally:
+    if keep := os.environ.get("UPGRADE_LOG"):
+        subprocess.run(f"cat {folder}/*.log {folder}/muxtap/*.log > {keep}", shell=True, stderr=subprocess.DEVNULL)
     subprocess.run([PROGRAM, "stop"], env=env, capture_output=True)
     subprocess.run(["tmux", "-S", tmux_socket, "kill-server"], env=env, capture_output=True)

@@ -18,7 +18,7 @@ use std::{
 use muxtap_core::stored;
 use muxtap_engine::{
     Engine,
-    handover::{Belongings, NotTaken, PausedEngine, Successor, decline},
+    handover::{self, Belongings, NotTaken, PausedEngine, Successor, decline},
 };
 use muxtap_http::{By, HeldRequests, StoredMcpSessions};
 use muxtap_net::OpenConnections;
@@ -452,7 +452,8 @@ impl Predecessor<'_> {
                 let mcp_sessions = serde_json::to_string(&self.app.stored_mcp_sessions());
                 let mcp_sessions = mcp_sessions.map_err(|error| failed(&error))?;
                 let bytes = postcard::to_allocvec(&StoredBeside { pages, mcp_sessions, recordings: recorded });
-                Ok(Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors })
+                let belongings = Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors };
+                Ok(handover::Beside { belongings, force })
             })
         };
         let handed_over = self.engine.hand_over_to(process, socket, belongings, settle, stop).await;

@@ -4,7 +4,10 @@
 //! the waits (`wait/stored.rs`); beside them, the control clients are handed over ([`Engine::pause`], [`Prepared`]). A
 //! restored engine continues the streams: cursors, offsets and event ids stay valid.
 
+mod copy;
+mod descriptors;
 mod exchange;
+mod steps;
 
 use std::{
     ffi::OsStr,
@@ -20,18 +23,19 @@ use muxtap_tmux::{Address, PausedLink, ProcessProbe, ServerLink, StoredLink};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
+use self::copy::{CopiedPanes, Copy, StoredPane};
 use crate::{
     Engine, Host, Options, PaneState, Past,
     events::Trails,
     host::Reports,
-    wait::{Budget, HeldWaits, PreparedWaits, StoredWaits, Waits},
+    wait::{HeldWaits, PreparedWaits, StoredWaits, Waits},
 };
 
 pub use crate::authority::StoredPrincipal;
 pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.
-pub const STATE_VERSION: u32 = 3;
+pub const STATE_VERSION: u32 = 4;
 
 /// The first bytes of each stored state.
 const MAGIC: &[u8] = b"muxtap state\n";
@@ -47,6 +51,8 @@ struct Header {
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredEngine {
     nonce: u64,
+    /// Whether a wait that cannot be continued ends; else nothing is taken over.
+    force: bool,
     trails: Blob,
     waits: StoredWaits,
     /// What the daemon has beside the engine, in its own form.
@@ -60,8 +66,8 @@ struct StoredServer {
     socket: Vec<u8>,
     /// The epoch of the server process.
     epoch: u64,
-    live: Vec<Blob>,
-    ended: Vec<Blob>,
+    live: Vec<StoredPane>,
+    ended: Vec<StoredPane>,
     /// The control clients, if they are handed over.
     link: Option<Blob>,
 }
@@ -77,6 +83,16 @@ struct Restored {
     live: Vec<Arc<PaneState>>,
     ended: Vec<Arc<PaneState>>,
     link: Option<(StoredLink, Vec<OwnedFd>)>,
+}
+
+/// What a daemon hands over beside its engine, once its requests have ended.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// In the daemon's own form, with their descriptors.
+    pub belongings: Belongings,
+    /// Whether a wait that the next daemon cannot continue ends; else it prevents the handover.
+    pub force: bool,
 }
 
 /// An engine whose control clients are not read and get no requests. Dropped, it goes on.
@@ -140,12 +156,17 @@ impl Prepared {
     /// Reads a state. Begins nothing. Error: `CONFLICT` if this program does not read it, or if the
     /// descriptors are not those of the state.
     pub fn read(options: Options, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self> {
-        let (engine, restored, others) = read(state, options.ring_bytes, descriptors)?;
+        Self::read_after(Copy::default(), options, state, descriptors)
+    }
+
+    /// Reads a state that follows this copy.
+    fn read_after(mut copy: Copy, options: Options, state: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let (engine, restored, others) = read(&mut copy, state, options.ring_bytes, descriptors)?;
         let broken = |error: postcard::Error| unreadable(&error.to_string());
         let trails = Trails::restore(&engine.trails.0).map_err(broken)?;
-        let budget = Arc::<Budget>::default();
+        let budget = copy.patterns.only_for(&engine.waits);
         let all = |server: &Restored| (server.socket.clone(), [&server.live[..], &server.ended].concat());
-        let waits = engine.waits.prepare(&budget, &restored.iter().map(all).collect::<Vec<_>>())?;
+        let waits = engine.waits.prepare(&budget, &restored.iter().map(all).collect::<Vec<_>>(), engine.force)?;
         let past = Past { nonce: engine.nonce, trails, budget };
         let beside = Belongings { bytes: engine.beside.0, descriptors: others };
         Ok(Self { options, past, servers: restored, waits, beside })
@@ -177,7 +198,7 @@ impl Engine {
     /// resume. The engine continues; what its panes print later is not in it.
     #[doc(hidden)]
     pub fn store(&self) -> Result<Vec<u8>> {
-        self.store_with(&[], Vec::new())
+        self.store_with(&[], false, Vec::new(), &CopiedPanes::default())
     }
 
     /// Returns the file of the audit log that is written now, with its lock.
@@ -192,15 +213,16 @@ impl Engine {
     /// Error: a tmux server does not reply within `limit`; everything goes on then.
     #[doc(hidden)]
     pub async fn pause(&self, limit: Duration) -> Result<PausedEngine> {
-        self.pause_beside(limit, async { Ok(Belongings::default()) }).await
+        self.pause_beside(limit, async { Ok(Beside::default()) }, &CopiedPanes::default()).await
     }
 
-    /// Pauses as [`Engine::pause`] does. `beside` is awaited when nothing is read any more, and returns
-    /// what the daemon has beside the engine.
+    /// Pauses as [`Engine::pause`] does. `beside` is awaited when nothing is read any more. `copied`: what
+    /// the state need not contain.
     async fn pause_beside(
         &self,
         limit: Duration,
-        beside: impl Future<Output = Result<Belongings>>,
+        beside: impl Future<Output = Result<Beside>>,
+        copied: &CopiedPanes,
     ) -> Result<PausedEngine> {
         // First: a wait that is beginning may need replies of tmux.
         let waits = Waits::hold(self, limit).await?;
@@ -212,31 +234,42 @@ impl Engine {
         links.sort_by(|(a, _), (b, _)| a.socket().cmp(b.socket()));
         let beside = beside.await?;
         let mut descriptors: Vec<_> = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
-        descriptors.extend(beside.descriptors);
+        descriptors.extend(beside.belongings.descriptors);
         let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
-        let state = self.store_with(&stored, beside.bytes)?;
+        let state = self.store_with(&stored, beside.force, beside.belongings.bytes, copied)?;
         let links = links.into_iter().map(|(_, link)| link).collect();
         Ok(PausedEngine { engine: self.clone(), state, descriptors, links, waits })
     }
 
-    fn store_with(&self, links: &[(&Path, &StoredLink)], beside: Vec<u8>) -> Result<Vec<u8>> {
+    fn store_with(
+        &self,
+        links: &[(&Path, &StoredLink)],
+        force: bool,
+        beside: Vec<u8>,
+        copied: &CopiedPanes,
+    ) -> Result<Vec<u8>> {
         let mut hosts: Vec<_> = self.hosts().values().cloned().collect();
         hosts.sort_by(|a, b| a.socket().cmp(b.socket()));
-        let servers: Result<Vec<_>> = hosts.iter().map(|host| self.store_host(host, links)).collect();
+        let servers: Result<Vec<_>> = hosts.iter().map(|host| self.store_host(host, links, copied)).collect();
         let servers = servers?;
         let trails = self.shared.trails.store().map_err(|error| cannot_store("the event streams", &error))?;
         // After the panes: a pane may end meanwhile.
         let waits = self.shared.waits.store_all()?;
-        let (nonce, trails, beside) = (self.shared.nonce, Blob(trails), Blob(beside));
-        let engine = StoredEngine { nonce, trails, waits, beside, servers };
+        let (nonce, trails) = (self.shared.nonce, Blob(trails));
+        let engine = StoredEngine { nonce, force, trails, waits, beside: Blob(beside), servers };
         postcard::to_extend(&own_header(), MAGIC.to_vec())
             .and_then(|bytes| postcard::to_extend(&engine, bytes))
             .map_err(|error| cannot_store("the servers", &error))
     }
 
-    fn store_host(&self, host: &Arc<Host>, links: &[(&Path, &StoredLink)]) -> Result<StoredServer> {
+    fn store_host(
+        &self,
+        host: &Arc<Host>,
+        links: &[(&Path, &StoredLink)],
+        copied: &CopiedPanes,
+    ) -> Result<StoredServer> {
         let store = |pane: &Arc<PaneState>| {
-            pane.store().map(Blob).map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))
+            copied.store(pane).map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))
         };
         let (mut live, mut ended) = (host.panes(), host.ended_panes());
         // A wait may hold a pane that ended long ago.
@@ -329,6 +362,7 @@ fn check_version(header: &Header) -> Result<()> {
 
 /// Returns also the descriptors of what is beside the engine.
 fn read(
+    copy: &mut Copy,
     state: &[u8],
     ring_bytes: usize,
     descriptors: Vec<OwnedFd>,
@@ -338,8 +372,8 @@ fn read(
     if !rest.is_empty() {
         return Err(unreadable("bytes are left over"));
     }
-    let panes = |panes: Vec<Blob>| -> Result<Vec<_>> {
-        panes.iter().map(|pane| PaneState::restore(&pane.0, ring_bytes).map_err(broken)).collect()
+    let mut panes = |panes: Vec<StoredPane>| -> Result<Vec<_>> {
+        panes.into_iter().map(|pane| copy.restore(pane, ring_bytes)).collect()
     };
     let mut descriptors = descriptors.into_iter();
     let mut link = |link: Option<Blob>| -> Result<Option<_>> {
@@ -363,6 +397,10 @@ fn read(
 
 fn unreadable(why: &str) -> Error {
     Error::new(ErrorCode::Conflict, format!("the state of the daemon cannot be read: {why}"))
+}
+
+fn failed(what: &str, error: &std::io::Error) -> Error {
+    Error::new(ErrorCode::Conflict, format!("{what}: {error}"))
 }
 
 fn cannot_store(what: &str, error: &postcard::Error) -> Error {

@@ -15,6 +15,7 @@ mod command_lines;
 mod commands;
 mod encoded_event;
 mod feed;
+mod guard;
 mod input;
 mod metadata;
 mod noted;
@@ -30,10 +31,7 @@ mod strings;
 mod usage;
 mod watchers;
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use muxtap_api::{Cursor, Epoch, Size};
 use muxtap_core::{
@@ -45,6 +43,7 @@ use tokio::sync::Semaphore;
 
 use self::{
     event_cache::EventCache,
+    guard::{Counted, PaneGuard},
     input::Input,
     output::Output,
     process::Process,
@@ -54,7 +53,7 @@ use self::{
     watchers::Watchers,
 };
 use super::sync::{
-    Mutex, MutexGuard,
+    Mutex,
     watch::{Receiver, Sender},
 };
 
@@ -67,6 +66,7 @@ pub(super) use noted::Noted;
 pub(super) use notifier::{DirtyFlag, Notifier};
 pub(super) use places::of_until;
 pub(super) use published::Snapshot;
+pub(crate) use stored::{CopiedPane, PaneParts};
 pub(super) use usage::PaneUse;
 pub(super) use watchers::Watch;
 
@@ -74,7 +74,7 @@ pub(super) use watchers::Watch;
 pub struct PaneState {
     id: PaneId,
     epoch: Epoch,
-    locked: Mutex<LockedPane>,
+    locked: Mutex<Counted>,
     /// The end of the pane's stream. Sent at every change, even one of the state alone, while there
     /// are receivers.
     changed: Sender<u64>,
@@ -102,14 +102,14 @@ impl PaneState {
         Arc::new(Self {
             id,
             epoch,
-            locked: Mutex::new(LockedPane {
+            locked: Mutex::new(Counted::new(LockedPane {
                 output: Output::new(ring_bytes),
                 input: Input::default(),
                 process: Process::default(),
                 metadata: PaneMetadata::default(),
                 usage: Usage::default(),
                 watchers: Watchers::default(),
-            }),
+            })),
             changed: Sender::new(0),
             published: published::PublishedState::default(),
             event_cache: EventCache::default(),
@@ -125,10 +125,6 @@ impl PaneState {
     /// Returns the pane's id on its server.
     pub fn id(&self) -> PaneId {
         self.id
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, LockedPane> {
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a cursor at this offset.
@@ -286,7 +282,7 @@ impl PaneState {
     }
 
     /// Notifies all followers of the pane, after releasing the lock.
-    fn notify_changed(&self, mut locked: MutexGuard<'_, LockedPane>) {
+    fn notify_changed(&self, mut locked: PaneGuard<'_>) {
         self.note_command_changes(&mut locked);
         self.published.publish(&locked);
         locked.watchers.set_dirty_flags();
@@ -294,7 +290,7 @@ impl PaneState {
     }
 
     /// Notifies the receivers of [`Self::changes`], after releasing the lock.
-    fn wake_readers(&self, locked: MutexGuard<'_, LockedPane>) {
+    fn wake_readers(&self, locked: PaneGuard<'_>) {
         let end = locked.output.ring.end();
         let has_readers = self.changed.receiver_count() > 0;
         drop(locked);

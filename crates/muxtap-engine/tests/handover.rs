@@ -301,6 +301,7 @@ async fn say(socket: &mut UnixStream, messages: &[&[u8]]) {
 }
 
 const ACCEPTED: &[u8] = &[2];
+const COPIED: &[u8] = &[10];
 const READY: &[u8] = &[4];
 const GO: &[u8] = &[5];
 
@@ -340,7 +341,7 @@ async fn a_process_that_may_have_read_and_ended_leaves_a_gap() {
     let attached = clients(&world);
     let (old, mut new) = UnixStream::pair().unwrap();
     let played = async {
-        say(&mut new, &[ACCEPTED, READY]).await;
+        say(&mut new, &[ACCEPTED, COPIED, READY]).await;
         let mut received = Vec::new();
         while !received.ends_with(GO) {
             received.push(new.read_u8().await.unwrap());

@@ -14,7 +14,7 @@ use std::{
 
 use axum::{
     Extension, Json,
-    body::Body,
+    body::{Body, HttpBody as _},
     extract::{MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::Next,
@@ -155,6 +155,8 @@ struct Open {
     begun: Instant,
     /// Whether the next daemon continues it.
     continues: bool,
+    /// Whether it is held back instead of awaited.
+    begins_anew: bool,
 }
 
 /// Requests are held back. Dropped, they are carried out here again.
@@ -184,10 +186,10 @@ impl Replacing {
         self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Holds new requests back, and waits for those that are open. `force`: leaves those that do not
-    /// end in time. Error: the requests that are open.
+    /// Holds new requests back, and waits for those that are open; some are held back, too, because they
+    /// can begin anew. `force`: leaves those that do not end in time. Error: the requests that are open.
     pub async fn settle(&self, force: bool) -> muxtap_api::Result<HeldRequests> {
-        let slow = self.routes(|open| open.begun.elapsed() > SETTLE_LIMIT);
+        let slow = self.routes(|open| !open.begins_anew && open.begun.elapsed() > SETTLE_LIMIT);
         if !slow.is_empty() && !force {
             return Err(open(&slow));
         }
@@ -214,6 +216,11 @@ impl Replacing {
         let _ = self.0.requests.subscribe().wait_for(|requests| requests.phase == Phase::Elsewhere).await;
     }
 
+    /// Resolves when requests are held back, or when another daemon has taken over.
+    async fn held(&self) {
+        let _ = self.0.requests.subscribe().wait_for(|requests| requests.phase != Phase::Here).await;
+    }
+
     /// Resolves when requests are not held back. Returns whether another daemon has taken over.
     pub(super) async fn decided(&self) -> bool {
         let mut requests = self.0.requests.subscribe();
@@ -222,7 +229,7 @@ impl Replacing {
     }
 
     /// Returns the turn of a request; `None`: another daemon has taken over.
-    async fn enter(&self, route: impl Fn() -> String) -> Option<Turn> {
+    async fn enter(&self, begins_anew: bool, route: impl Fn() -> String) -> Option<Turn> {
         loop {
             let mut number = None;
             let mut is_elsewhere = false;
@@ -230,7 +237,7 @@ impl Replacing {
                 is_elsewhere = requests.phase == Phase::Elsewhere;
                 if requests.phase == Phase::Here {
                     requests.last += 1;
-                    let open = Open { route: route(), begun: Instant::now(), continues: false };
+                    let open = Open { route: route(), begun: Instant::now(), continues: false, begins_anew };
                     requests.open.insert(requests.last, open);
                     number = Some(requests.last);
                 }
@@ -264,14 +271,30 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
         return next.run(request).await;
     }
     let method = request.method().clone();
-    let Some(turn) = app.daemon.replacing.enter(|| format!("{method} {path}")).await else {
-        let is_own = is_of_process(&method, path);
-        return pass_on(&app, request, is_own).await;
-    };
-    request.extensions_mut().insert(OwnTurn(turn.requests.clone(), turn.number));
-    let response = next.run(request).await;
-    drop(turn);
-    response
+    let begins_anew = begins_anew(&method, path) && request.body().is_end_stream();
+    loop {
+        let Some(turn) = app.daemon.replacing.enter(begins_anew, || format!("{method} {path}")).await else {
+            let is_own = is_of_process(&method, path);
+            return pass_on(&app, request, is_own).await;
+        };
+        if !begins_anew {
+            request.extensions_mut().insert(OwnTurn(turn.requests.clone(), turn.number));
+            return next.run(request).await;
+        }
+        let (parts, body) = request.into_parts();
+        let copy = Request::from_parts(parts.clone(), Body::empty());
+        tokio::select! {
+            biased;
+            response = next.clone().run(Request::from_parts(parts, body)) => return response,
+            () = app.daemon.replacing.held() => request = copy,
+        }
+    }
+}
+
+/// Returns whether a request without a body can be dropped before its response begins, and be carried out
+/// anew: it changes nothing, and may take long to begin. It is held back instead of awaited.
+fn begins_anew(method: &Method, path: &str) -> bool {
+    method == Method::GET && path == "/v1/events"
 }
 
 /// Returns whether a route looks at the caller's process, which another daemon would take for this one.
@@ -531,30 +554,4 @@ pub async fn replace(Extension(peer): Extension<Peer>, app: App, mut request: Re
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_in_which_the_callers_process_counts_are_not_passed_on() {
-        assert!(is_of_process(&Method::POST, "/v1/panes/{pane}/agent"));
-        assert!(is_of_process(&Method::POST, "/v1/approvals/{id}") && is_of_process(&Method::GET, "/v1/approvals"));
-        assert!(!is_of_process(&Method::GET, "/v1/panes/{pane}/agent"));
-        assert!(!is_of_process(&Method::POST, "/v1/panes/{pane}/input"));
-    }
-
-    #[tokio::test]
-    async fn the_error_of_a_passed_on_request_says_whether_it_may_have_been_carried_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("socket");
-        let request = || Request::builder().uri("/v1/panes").body(Body::empty()).unwrap();
-        let before = ask(&socket, request()).await.unwrap_err();
-        assert!(before.message.contains("send the request again"), "{before}");
-        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-        let (after, ()) = tokio::join!(ask(&socket, request()), async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 64]).await.unwrap();
-        });
-        let after = after.unwrap_err();
-        assert!(after.message.contains("may have been carried out"), "{after}");
-    }
-}
+mod tests;

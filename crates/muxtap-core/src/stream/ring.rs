@@ -4,10 +4,13 @@
 //! segment stores the decoder's state at its start, which lets text be read again from any retained
 //! offset.
 
+mod copied;
+
 use std::{borrow::Cow, collections::VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::copied::{Copied, Sealed, SealedSegments, Uncopied};
 pub use super::text::NullSink;
 use super::{
     decoder::{DecoderState, TextDecoder},

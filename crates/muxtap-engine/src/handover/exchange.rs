@@ -7,19 +7,13 @@
 
 use std::{
     fs::File,
-    io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _},
-    mem::MaybeUninit,
-    os::fd::{AsFd as _, OwnedFd},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::fd::OwnedFd,
     time::Duration,
 };
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_tmux::death::Foreign;
-use rustix::{
-    cmsg_space,
-    io::Errno,
-    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags},
-};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
@@ -27,7 +21,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Header, PausedEngine, Prepared, check_version, own_header, unreadable};
+use super::{
+    Beside, Header, PausedEngine, Prepared, check_version,
+    copy::{CopiedPanes, Copy},
+    descriptors::{DESCRIPTORS_AT_ONCE, private_file, receive_descriptors, send_descriptors},
+    failed, own_header,
+    steps::Steps,
+    unreadable,
+};
 use crate::{Engine, Options};
 
 /// The longest that one side waits for the other's next message.
@@ -38,8 +39,6 @@ const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 /// The most bytes of a message.
 const LONGEST: u32 = 64 * 1024;
-/// The most descriptors that are sent at once; Linux allows 253.
-const DESCRIPTORS_AT_ONCE: usize = 64;
 
 /// A message, in the order in which they are sent. Each is preceded by its length. The form of the
 /// first two is the same in every version.
@@ -63,6 +62,10 @@ enum Message {
     Belongings(u32),
     /// New: I can use these.
     Usable,
+    /// Old: the panes as they are now; a file follows. What changes later is in the state.
+    Copy,
+    /// New: I have read them.
+    Copied,
 }
 
 /// What a daemon hands over beside its engine.
@@ -90,10 +93,11 @@ impl Engine {
     /// one. Error: the new daemon did not take over; the error says why, and this engine continues.
     #[doc(hidden)]
     pub async fn hand_over(&self, socket: UnixStream) -> Result<()> {
-        let mut talk = Talk::new(socket);
+        let mut talk = Talk::old(socket);
         let handed_over = async {
             talk.offer().await?;
-            let paused = self.ready(&mut talk, async { Ok(Belongings::default()) }).await?;
+            let copied = self.copy(&mut talk).await?;
+            let paused = self.ready(&mut talk, async { Ok(Beside::default()) }, &copied).await?;
             go(paused, &mut talk, None).await
         };
         let handed_over = handed_over.await;
@@ -111,7 +115,7 @@ impl Engine {
     /// error of either is one of the handover. `stop` cancels the handover until the process gets
     /// everything; after that it has no effect. Returned is this engine, which must leave.
     #[doc(hidden)]
-    pub async fn hand_over_to<B: Future<Output = Result<Belongings>>>(
+    pub async fn hand_over_to<B: Future<Output = Result<Beside>>>(
         &self,
         process: &Foreign,
         socket: UnixStream,
@@ -119,13 +123,17 @@ impl Engine {
         settle: impl Future<Output = Result<B>>,
         stop: &CancellationToken,
     ) -> std::result::Result<PausedEngine, NotTaken> {
-        let mut talk = Talk::new(socket);
+        let mut talk = Talk::old(socket);
         let ready = async {
             talk.offer().await?;
+            talk.steps.ended("start", 0);
             talk.send_belongings(belongings).await?;
             talk.expect(&Message::Usable).await?;
+            talk.steps.ended("prepare", 0);
+            let copied = self.copy(&mut talk).await?;
             let beside = settle.await?;
-            self.ready(&mut talk, beside).await
+            talk.steps.ended("finish requests", 0);
+            self.ready(&mut talk, beside, &copied).await
         };
         let ready = tokio::select! {
             biased;
@@ -140,13 +148,34 @@ impl Engine {
         handed_over.map_err(|error| NotTaken { error, has_refused: talk.is_refused })
     }
 
-    /// Stops, and sends everything.
-    async fn ready(&self, talk: &mut Talk, beside: impl Future<Output = Result<Belongings>>) -> Result<PausedEngine> {
-        let mut paused = self.pause_beside(PAUSE_LIMIT, beside).await?;
+    /// Sends all panes as they are now. Nothing stops.
+    async fn copy(&self, talk: &mut Talk) -> Result<CopiedPanes> {
+        let unable = |error: io::Error| failed("the panes were not sent", &error);
+        let (copied, mut file) = self.copy_panes(private_file().map_err(unable)?).await?;
+        let bytes = file.stream_position().map_err(unable)?;
+        talk.steps.ended("copy", usize::try_from(bytes).unwrap_or(usize::MAX));
+        talk.send(&Message::Copy).await?;
+        talk.send_descriptors(vec![file.into()]).await.map_err(unable)?;
+        talk.expect(&Message::Copied).await?;
+        talk.steps.ended("await its copy", 0);
+        Ok(copied)
+    }
+
+    /// Stops, and sends everything that was not copied.
+    async fn ready(
+        &self,
+        talk: &mut Talk,
+        beside: impl Future<Output = Result<Beside>>,
+        copied: &CopiedPanes,
+    ) -> Result<PausedEngine> {
+        let mut paused = self.pause_beside(PAUSE_LIMIT, beside, copied).await?;
         let descriptors = paused.take_descriptors();
+        talk.steps.ended("stop reading and store", paused.state().len());
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
         talk.send_file(paused.state(), descriptors).await.map_err(|error| failed("the state was not sent", &error))?;
+        talk.steps.ended("send", paused.state().len());
         talk.expect(&Message::Ready).await?;
+        talk.steps.ended("await its restoring", 0);
         Ok(paused)
     }
 }
@@ -155,7 +184,10 @@ impl Engine {
 async fn go(paused: PausedEngine, talk: &mut Talk, process: Option<&Foreign>) -> Result<PausedEngine> {
     talk.send(&Message::Go).await?;
     match talk.receive().await {
-        Ok(Message::Running) => Ok(paused),
+        Ok(Message::Running) => {
+            talk.steps.ended("await its begin", 0);
+            Ok(paused)
+        }
         answer => {
             // The other one may read, and must have ended before this one reads again.
             if let Some(process) = process {
@@ -237,6 +269,7 @@ impl Successor {
         begin();
         let engine = prepared.start();
         talk.running().await;
+        talk.steps.ended("begin", 0);
         Ok((engine, beside))
     }
 }
@@ -253,16 +286,31 @@ async fn prepare<T>(
     talk: &mut Talk,
     read: impl FnOnce(Belongings) -> Result<T>,
 ) -> Result<(Prepared, T)> {
+    match talk.receive().await? {
+        Message::Copy => {}
+        other => return Err(unexpected(&other)),
+    }
+    talk.steps.ended("await the copy", 0);
+    let (copy, _) = talk.receive_file(0, "the panes").await?;
+    let bytes = copy.len();
+    let panes = Copy::read(&copy)?;
+    drop(copy);
+    talk.steps.ended("restore the copy", bytes);
+    talk.send(&Message::Copied).await?;
     // The other daemon finishes its requests before it sends its state.
     let count = match talk.receive_within(SETTLE_LIMIT).await? {
         Message::State(count) => count as usize,
         other => return Err(unexpected(&other)),
     };
+    talk.steps.ended("await the state", 0);
     let (state, descriptors) = talk.receive_file(count, "parts of the state").await?;
-    let mut prepared = Prepared::read(options, &state, descriptors)?;
+    talk.steps.ended("receive", state.len());
+    let mut prepared = Prepared::read_after(panes, options, &state, descriptors)?;
     let beside = read(prepared.take_beside())?;
+    talk.steps.ended("restore", 0);
     talk.send(&Message::Ready).await?;
     talk.expect(&Message::Go).await?;
+    talk.steps.ended("await go", 0);
     Ok((prepared, beside))
 }
 
@@ -273,11 +321,16 @@ struct Talk {
     limit: Duration,
     /// Whether the other side has refused.
     is_refused: bool,
+    steps: Steps,
 }
 
 impl Talk {
+    fn old(socket: UnixStream) -> Self {
+        Self { socket, limit: ANSWER_LIMIT, is_refused: false, steps: Steps::begin("old") }
+    }
+
     fn new(socket: UnixStream) -> Self {
-        Self { socket, limit: ANSWER_LIMIT, is_refused: false }
+        Self { steps: Steps::begin("new"), ..Self::old(socket) }
     }
 
     async fn send(&mut self, message: &Message) -> Result<()> {
@@ -377,7 +430,10 @@ impl Talk {
     async fn send_file(&self, state: &[u8], descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let mut file = private_file()?;
         file.write_all(state)?;
-        let all: Vec<_> = std::iter::once(OwnedFd::from(file)).chain(descriptors).collect();
+        self.send_descriptors(std::iter::once(OwnedFd::from(file)).chain(descriptors).collect()).await
+    }
+
+    async fn send_descriptors(&self, all: Vec<OwnedFd>) -> io::Result<()> {
         for some in all.chunks(DESCRIPTORS_AT_ONCE) {
             self.socket.async_io(Interest::WRITABLE, || send_descriptors(&self.socket, some)).await?;
         }
@@ -408,82 +464,12 @@ impl Talk {
     }
 }
 
-/// Sends one byte with descriptors.
-fn send_descriptors(socket: &UnixStream, descriptors: &[OwnedFd]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_AT_ONCE))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("the descriptors do not fit into the control message"));
-    }
-    loop {
-        match rustix::net::sendmsg(socket, &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL) {
-            Err(Errno::INTR) => {}
-            sent => return sent.map(drop).map_err(Into::into),
-        }
-    }
-}
-
-/// On a system without this flag no process is started between the two calls: this thread starts
-/// all processes.
-#[cfg(not(target_vendor = "apple"))]
-const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-#[cfg(target_vendor = "apple")]
-const CLOSED_ON_EXEC: RecvFlags = RecvFlags::empty();
-
-/// Receives one byte with descriptors.
-fn receive_descriptors(socket: &UnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_AT_ONCE))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    loop {
-        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, CLOSED_ON_EXEC) {
-            Err(Errno::INTR) => {}
-            received => {
-                received?;
-                break;
-            }
-        }
-    }
-    let rights = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
-    #[cfg(target_vendor = "apple")]
-    for descriptor in &descriptors {
-        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
-    }
-    Ok(descriptors)
-}
-
-/// Creates a file without a name.
-#[cfg(target_os = "linux")]
-fn private_file() -> io::Result<File> {
-    Ok(rustix::fs::memfd_create("muxtap-state", rustix::fs::MemfdFlags::CLOEXEC)?.into())
-}
-
-/// Creates a file that loses its name at once.
-#[cfg(not(target_os = "linux"))]
-fn private_file() -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-
-    let path = std::env::temp_dir().join(format!("muxtap-{}", muxtap_base::nonce::hex64()));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
-}
-
 fn unexpected(message: &Message) -> Error {
     Error::new(ErrorCode::Conflict, format!("the other daemon sent an unexpected message: {message:?}"))
 }
 
 fn silent(limit: Duration) -> Error {
     Error::new(ErrorCode::Conflict, format!("the other daemon sent nothing for {} s", limit.as_secs()))
-}
-
-fn failed(what: &str, error: &io::Error) -> Error {
-    Error::new(ErrorCode::Conflict, format!("{what}: {error}"))
 }
 
 #[cfg(test)]
@@ -497,7 +483,7 @@ mod tests {
         let mut child = tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
         let process = Foreign::open(child.id().unwrap()).unwrap();
         let (old, new) = UnixStream::pair().unwrap();
-        let mut talk = Talk { limit: Duration::from_secs(2), ..Talk::new(old) };
+        let mut talk = Talk { limit: Duration::from_secs(2), ..Talk::old(old) };
         let stalls = async {
             let mut new = Talk::new(new);
             assert_eq!(new.receive().await.unwrap(), Message::State(0));
@@ -508,7 +494,7 @@ mod tests {
             child.wait().await.unwrap()
         };
         let gives = async {
-            let paused = engine.ready(&mut talk, async { Ok(Belongings::default()) }).await?;
+            let paused = engine.ready(&mut talk, async { Ok(Beside::default()) }, &CopiedPanes::default()).await?;
             go(paused, &mut talk, Some(&process)).await
         };
         let (handed_over, ended) = tokio::join!(gives, stalls);

@@ -152,6 +152,101 @@ proptest! {
     }
 }
 
+/// What happens to a pane after it was copied.
+#[derive(Clone, Debug)]
+enum Later {
+    Prints(usize),
+    Gap,
+    IsTyped,
+    /// Changes neither the output nor the screen.
+    Seeds,
+    Exits,
+    Trims(usize),
+}
+
+fn laters() -> impl Strategy<Value = Vec<Later>> {
+    let later = prop_oneof![
+        (0..PIECES.len()).prop_map(Later::Prints),
+        Just(Later::Gap),
+        Just(Later::IsTyped),
+        Just(Later::Seeds),
+        Just(Later::Exits),
+        (0..40_000_usize).prop_map(Later::Trims),
+    ];
+    proptest::collection::vec(later, 0..4)
+}
+
+fn happens(pane: &PaneState, later: &Later) {
+    match later {
+        Later::Prints(piece) => drop(pane.push(0, &PIECES[*piece].repeat(200))),
+        Later::Gap => drop(pane.seed_after_gap(&prompt(), Some(rules()), GapReason::Paused)),
+        Later::IsTyped => drop(pane.record_input("echo typed\n", true)),
+        Later::Seeds => drop(pane.begin_generation()),
+        Later::Exits => drop(pane.mark_exited(Exit { status: Some(3), signal: None })),
+        Later::Trims(bytes) => pane.trim_output(*bytes),
+    }
+}
+
+/// Copies panes as a handover does. Returns what the old process and the new one have of the copy.
+fn copied(panes: &[Arc<PaneState>]) -> (CopiedPanes, Copy) {
+    use std::io::{Read as _, Seek as _};
+
+    let (copied, mut file) = copy::copy(panes.to_vec(), Vec::new(), tempfile::tempfile().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    assert!(Copy::read(&bytes[..bytes.len() - 1]).is_err());
+    (copied, Copy::read(&bytes).unwrap())
+}
+
+proptest! {
+    /// T41.
+    #[test]
+    fn a_pane_that_was_copied_before_is_restored_as_it_is_later(lines in 0..4000_usize, laters in laters()) {
+        let saved = pane();
+        let (idle, unknown) = (pane(), pane());
+        for number in 0..lines {
+            let _ = saved.push(0, format!("line {number}\r\n").as_bytes());
+        }
+        let (copied, mut copy) = copied(&[idle.clone(), saved.clone()]);
+        laters.iter().for_each(|later| happens(&saved, later));
+        let stored = [&saved, &idle, &unknown].map(|pane| copied.store(pane).unwrap());
+        prop_assert!(matches!(stored[1], StoredPane::Unchanged(0)) && matches!(stored[2], StoredPane::Changed(None, _)));
+        prop_assert!(!laters.is_empty() || matches!(stored[0], StoredPane::Unchanged(1)));
+        for (stored, pane) in stored.into_iter().zip([&saved, &idle, &unknown]) {
+            let restored = copy.restore(stored, RING).unwrap();
+            prop_assert_eq!(answers(pane), answers(&restored));
+            prop_assert_eq!((pane.generation(), pane.exit()), (restored.generation(), restored.exit()));
+            let typed = |pane: &PaneState| pane.lock().since_input().map(|(offset, _)| offset);
+            prop_assert_eq!(typed(pane), typed(&restored));
+        }
+    }
+}
+
+#[test]
+fn output_that_was_copied_is_not_stored_again() {
+    let saved = pane();
+    for number in 0..8000 {
+        let _ = saved.push(0, format!("line {number}\r\n").as_bytes());
+    }
+    let (copied, _) = copied(std::slice::from_ref(&saved));
+    let _ = saved.push(0, b"one more\r\n");
+    let StoredPane::Changed(Some(0), Blob(bytes)) = copied.store(&saved).unwrap() else { panic!("changed") };
+    let whole = saved.store().unwrap();
+    // All but the last segment, which may be full.
+    assert!(bytes.len() + RING - muxtap_core::stream::ring::SEGMENT < whole.len(), "{} {}", bytes.len(), whole.len());
+}
+
+#[test]
+fn a_pane_that_is_not_in_the_copy_is_rejected() {
+    let saved = pane();
+    let (known, mut copy) = copied(std::slice::from_ref(&saved));
+    assert!(copy.restore(StoredPane::Unchanged(1), RING).is_err());
+    assert!(copy.restore(known.store(&saved).unwrap(), RING).is_ok());
+    // Each is used once.
+    assert!(copy.restore(known.store(&saved).unwrap(), RING).is_err());
+}
+
 /// T1: what the ring drops and where segments begin is the same afterwards.
 #[test]
 fn a_flood_after_the_handover_trims_like_one_before() {

@@ -1,9 +1,6 @@
 //! The latest changes that marks caused in a pane, for its subscribers.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use muxtap_api::{CommandInfo, Event, EventKind, ProgressState};
 use muxtap_core::{
@@ -176,7 +173,7 @@ impl PaneState {
     /// Drops the changes that are kept for subscribers.
     pub(crate) fn drop_noted(&self) {
         // Subscribers are dropped in any state of the pane.
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner).output.commands.noted.clear();
+        self.lock().output.commands.noted.clear();
     }
 }
 

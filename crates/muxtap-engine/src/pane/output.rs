@@ -29,6 +29,8 @@ use crate::{input::command_line::TypedLine, limits};
 /// A pane's output, and the screen that follows from it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Output {
+    /// Stored by itself: most of it may have been copied before.
+    #[serde(skip, default = "no_ring")]
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
     pub(super) shell_marks: ShellMarks,
@@ -51,6 +53,11 @@ pub(super) struct Output {
     cut: Option<CutOutput>,
     /// The line that `run` types.
     typed_line: TypedLine,
+}
+
+/// Returns the ring of an output whose own one follows.
+fn no_ring() -> Ring {
+    Ring::new(0)
 }
 
 /// The number of bytes before a typed line in which its prompt is looked for.

@@ -9,28 +9,68 @@ use std::{
 };
 
 use muxtap_api::Epoch;
-use muxtap_core::protocol::ids::PaneId;
+use muxtap_core::{
+    protocol::ids::PaneId,
+    stream::ring::{Copied, Ring, Sealed, SealedSegments},
+};
 
 use super::{
     LockedPane, PaneState, input::Input, metadata::PaneMetadata, output::Output, process::Process, usage::Usage,
     watchers::Watchers,
 };
 
-/// The order of the stored parts: id, epoch (server, engine), the parts of [`LockedPane`], and the
+/// About how much output is copied at once: nothing else is done meanwhile.
+const COPIED_AT_ONCE: usize = 1 << 20;
+
+/// The order of the stored parts: id, epoch (server, engine), the ring, the parts of [`LockedPane`], and the
 /// last matches of finished waits.
-type Stored = (u32, (u64, u64), Output, Input, Process, PaneMetadata, HashMap<String, u64>);
+type Stored = (u32, (u64, u64), Ring, Output, Input, Process, PaneMetadata, HashMap<String, u64>);
+
+/// What was copied of a pane while it was followed.
+#[derive(Debug, Default)]
+pub(crate) struct CopiedPane {
+    ring: Copied,
+    /// How often the pane may have changed before all of it was copied; `None`: it has not been.
+    writes: Option<u64>,
+}
+
+/// A pane that was stored, before it is one.
+pub(crate) struct PaneParts(Stored);
 
 impl PaneState {
     /// Returns the pane's state as bytes. Error: a part that cannot be stored.
     pub(crate) fn store(&self) -> postcard::Result<Vec<u8>> {
-        let epoch = (self.epoch.server, self.epoch.engine);
+        Ok(self.store_after(&CopiedPane::default())?.unwrap_or_default())
+    }
+
+    /// Returns the pane's state as bytes, without the output that was copied; `None`: the pane has not
+    /// changed since all of it was copied.
+    pub(crate) fn store_after(&self, copied: &CopiedPane) -> postcard::Result<Option<Vec<u8>>> {
         let locked = self.lock();
-        let LockedPane { output, input, process, metadata, usage: _, watchers } = &*locked;
+        if copied.writes == Some(locked.writes()) { Ok(None) } else { self.store_locked(&locked, copied).map(Some) }
+    }
+
+    fn store_locked(&self, locked: &LockedPane, copied: &CopiedPane) -> postcard::Result<Vec<u8>> {
+        let epoch = (self.epoch.server, self.epoch.engine);
+        let LockedPane { output, input, process, metadata, usage: _, watchers } = locked;
         // In order, so that equal states have equal bytes.
         let matches: BTreeMap<_, _> = watchers.last_matches().collect();
-        // Most of it is the ring and the screen.
-        let bytes = Vec::with_capacity(output.held_bytes() + 4096);
-        postcard::to_extend(&(self.id.0, epoch, output, input, process, metadata, matches), bytes)
+        let ring = output.ring.without(&copied.ring);
+        postcard::to_allocvec(&(self.id.0, epoch, ring, output, input, process, metadata, matches))
+    }
+
+    /// Copies some output from an offset on and before another one. Returns it and where the next output
+    /// begins; `None`: the rest is stored with the pane.
+    pub(crate) fn copy_output(&self, from: u64, to: u64, copied: &mut CopiedPane) -> Option<(SealedSegments, u64)> {
+        self.lock().output.ring.copy_sealed(from, to, COPIED_AT_ONCE, &mut copied.ring)
+    }
+
+    /// Copies the pane without the output that was copied before.
+    pub(crate) fn copy_rest(&self, copied: &mut CopiedPane) -> postcard::Result<Vec<u8>> {
+        let locked = self.lock();
+        let bytes = self.store_locked(&locked, copied)?;
+        copied.writes = Some(locked.writes());
+        Ok(bytes)
     }
 
     /// Returns the stored parts by their names.
@@ -38,18 +78,39 @@ impl PaneState {
     pub(crate) fn stored_as_json(&self) -> serde_json::Value {
         let locked = self.lock();
         let LockedPane { output, input, process, metadata, .. } = &*locked;
-        serde_json::to_value((output, input, process, metadata)).unwrap_or_default()
+        serde_json::to_value((&output.ring, output, input, process, metadata)).unwrap_or_default()
     }
 
     /// Restores a pane from [`Self::store`]. `ring_bytes`: how much output it retains from now on.
-    pub(crate) fn restore(bytes: &[u8], ring_bytes: usize) -> postcard::Result<Arc<Self>> {
-        let (stored, rest) = postcard::take_from_bytes::<Stored>(bytes)?;
+    #[cfg(test)]
+    pub(crate) fn restore(bytes: &[u8], ring_bytes: usize) -> Result<Arc<Self>, String> {
+        Ok(PaneParts::read(bytes, &mut Sealed::default())?.into_pane(ring_bytes))
+    }
+}
+
+impl PaneParts {
+    /// Reads a pane, with the output that was copied before. Error: the bytes are not a pane's, or output is
+    /// missing.
+    pub(crate) fn read(bytes: &[u8], copied: &mut Sealed) -> Result<Self, String> {
+        let (mut stored, rest) = postcard::take_from_bytes::<Stored>(bytes).map_err(|error| error.to_string())?;
         if !rest.is_empty() {
-            return Err(postcard::Error::DeserializeBadEncoding);
+            return Err("bytes are left over in a pane".to_owned());
         }
-        let (id, (server, engine), mut output, input, process, metadata, matches) = stored;
+        stored.2.complete(copied)?;
+        Ok(Self(stored))
+    }
+
+    /// Takes the pane's output, to complete the same pane in a later state.
+    pub(crate) fn into_output(mut self) -> Sealed {
+        self.0.2.take_sealed()
+    }
+
+    /// Makes the pane. `ring_bytes`: how much output it retains from now on.
+    pub(crate) fn into_pane(self, ring_bytes: usize) -> Arc<PaneState> {
+        let (id, (server, engine), ring, mut output, input, process, metadata, matches) = self.0;
+        output.ring = ring;
         output.ring.set_limit(ring_bytes);
-        let pane = Self::new(PaneId(id), Epoch { server, engine }, ring_bytes);
+        let pane = PaneState::new(PaneId(id), Epoch { server, engine }, ring_bytes);
         let mut locked = pane.lock();
         *locked = LockedPane {
             output,
@@ -61,6 +122,6 @@ impl PaneState {
         };
         pane.published.publish(&locked);
         drop(locked);
-        Ok(pane)
+        pane
     }
 }

@@ -51,7 +51,7 @@ pub use registry::Waits;
 pub(super) use spec::duration;
 #[cfg(test)]
 pub(super) use stored::tests::stored_as_json;
-pub(super) use stored::{PreparedWaits, StoredWaits};
+pub(super) use stored::{CompiledPatterns, PreparedWaits, StoredPatterns, StoredWaits};
 
 /// The allowed lengths of a key that a caller makes.
 const KEY_LENGTHS: std::ops::RangeInclusive<usize> = 16..=64;
@@ -111,6 +111,9 @@ impl Engine {
             Ok(Wait::Ended(result)) => return Ok(self.told(&result)),
             // Another daemon may have taken over since the caller learned the id.
             Err(_) => {
+                if let Some(lost) = self.shared.waits.lost(id) {
+                    return Err(lost);
+                }
                 let kept = self.shared.waits.kept.result(id).await;
                 return kept.map_err(|error| if self.waits_have_left() { registry::taken_over() } else { error });
             }
@@ -138,7 +141,10 @@ impl Engine {
                 Ok(self.told(&self.result(&core).await))
             }
             Ok(Wait::Ended(result)) => Ok(self.told(&result)),
-            Err(_) => self.shared.waits.kept.result(id).await,
+            Err(_) => match self.shared.waits.lost(id) {
+                Some(lost) => Err(lost),
+                None => self.shared.waits.kept.result(id).await,
+            },
         }
     }
 

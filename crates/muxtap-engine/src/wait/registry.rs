@@ -1,7 +1,7 @@
 //! The registry of waits: open waits, and the results of ended ones.
 
 use std::{
-    collections::{BTreeSet, VecDeque, hash_map::RandomState},
+    collections::{BTreeMap, BTreeSet, VecDeque, hash_map::RandomState},
     hash::BuildHasher,
     path::Path,
     sync::{
@@ -25,6 +25,8 @@ use crate::{Caller, Engine, activity::Deed, limits};
 pub struct Waits {
     all: DashMap<String, Wait>,
     ended: Mutex<Ended>,
+    /// The waits of an earlier daemon that could not be continued, and why.
+    lost: Mutex<BTreeMap<String, Error>>,
     open: AtomicUsize,
     /// The number of open waits of each caller.
     of_callers: DashMap<Caller, usize>,
@@ -240,6 +242,16 @@ impl Waits {
         self.all.get(id).map(|wait| wait.clone()).ok_or_else(|| {
             Error::not_found(format!("no wait {id}; a result is kept for {} minutes", limits::KEEP.as_secs() / 60))
         })
+    }
+
+    /// Notes why a wait of an earlier daemon ended without a result.
+    pub(super) fn lose(&self, id: String, why: Error) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(id, why);
+    }
+
+    /// Returns why a wait of an earlier daemon ended without a result, if it did.
+    pub(super) fn lost(&self, id: &str) -> Option<Error> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     /// Waits until no other caller is beginning a wait with this id, and blocks others until the

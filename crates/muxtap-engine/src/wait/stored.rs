@@ -6,6 +6,7 @@
 //! ended waits are stored for the rest of the time for which they are kept.
 
 use std::{
+    collections::{HashMap, HashSet},
     ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     awaited::AwaitedCommand,
-    budget::{Budget, Charge},
+    budget::{Budget, Charge, Compiled},
     core::{Core, End, PaneProgress, Progress},
     registry::{Wait, WaitGuard, Waits},
     result::WaitResult,
@@ -105,6 +106,42 @@ struct StoredResult {
 /// A pane, and where each pattern's match in it ends.
 type StoredMatches = (StoredPane, Vec<(String, u64)>);
 
+/// What a wait's patterns are compiled from, before the wait itself is handed over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredPatterns {
+    id: String,
+    caller: StoredCaller,
+    /// As in the wait.
+    request: String,
+}
+
+/// Patterns that were compiled before the waits for them are read, and the budget of both.
+#[derive(Default)]
+pub(crate) struct CompiledPatterns {
+    budget: Arc<Budget>,
+    of_waits: HashMap<String, Vec<Arc<Compiled>>>,
+}
+
+impl CompiledPatterns {
+    /// Compiles a wait's patterns. An error is reported when the wait is read, if it is still open then.
+    pub(crate) fn compile(&mut self, stored: StoredPatterns) {
+        let StoredPatterns { id, caller, request } = stored;
+        let Ok(request) = serde_json::from_str::<WaitRequest>(&request) else { return };
+        let Some(caller) = caller.restored() else { return };
+        let spec = Spec::with(&request, &self.budget.known(&request));
+        if let Ok(compiled) = spec.and_then(|spec| self.budget.share(spec.compiled, &caller)) {
+            self.of_waits.insert(id, compiled);
+        }
+    }
+
+    /// Forgets the patterns of waits that have ended, and returns the budget.
+    pub(crate) fn only_for(&mut self, waits: &StoredWaits) -> Arc<Budget> {
+        let open: HashSet<_> = waits.open.iter().map(|wait| &*wait.id).collect();
+        self.of_waits.retain(|id, _| open.contains(&**id));
+        self.budget.clone()
+    }
+}
+
 /// A wait that was read completely.
 pub(crate) struct PreparedWait {
     id: String,
@@ -130,6 +167,8 @@ pub(super) struct PreparedWatcher {
 pub(crate) struct PreparedWaits {
     open: Vec<PreparedWait>,
     ended: Vec<(String, Instant, Arc<WaitResult>)>,
+    /// The waits that end because they cannot be continued, and why.
+    lost: Vec<(String, Error)>,
 }
 
 impl Waits {
@@ -154,6 +193,18 @@ impl Waits {
         open.sort_by(|a, b| (a.requested_at, &a.id).cmp(&(b.requested_at, &b.id)));
         ended.sort_by(|a, b| (a.ended, &a.id).cmp(&(b.ended, &b.id)));
         Ok(StoredWaits { open, ended })
+    }
+
+    /// Returns what the patterns of the waits to store are compiled from.
+    pub(crate) fn store_patterns(&self) -> Vec<StoredPatterns> {
+        let open = self.registered().into_iter().filter_map(|(id, wait)| match wait {
+            Wait::Open(core, caller) => {
+                let request = serde_json::to_string(core.request.as_ref()?).ok()?;
+                Some(StoredPatterns { id, caller: StoredCaller::of(&caller), request })
+            }
+            Wait::Ended(_) => None,
+        });
+        open.collect()
     }
 
     /// Returns the panes of this host that open waits hold.
@@ -261,32 +312,48 @@ impl StoredResult {
 }
 
 impl StoredWaits {
-    /// Reads all waits. Error: one of them cannot be continued; the message names it.
+    /// Reads all waits. `force`: a wait that cannot be continued ends. Error: one cannot be continued; the
+    /// message names it.
     pub(crate) fn prepare(
         self,
         budget: &Arc<Budget>,
         panes: &[(PathBuf, Vec<Arc<PaneState>>)],
+        force: bool,
     ) -> Result<PreparedWaits> {
         let of_server = |socket: &Path| {
             let own = panes.iter().find(|(known, _)| known == socket);
             own.map_or(&[][..], |(_, panes)| panes)
         };
         let all: Vec<_> = panes.iter().flat_map(|(_, panes)| panes).cloned().collect();
-        let open = self.open.into_iter().map(|wait| {
+        let (mut open, mut lost) = (Vec::new(), Vec::new());
+        for wait in self.open {
             let (id, panes) = (wait.id.clone(), of_server(&path_of(&wait.socket)));
-            wait.prepare(budget, panes).map_err(|error| {
-                let why = error.message;
-                let message = format!("cannot continue wait {id}: {why}; cancel the wait, and upgrade again");
-                Error::new(muxtap_api::ErrorCode::Conflict, message)
-            })
-        });
+            match wait.prepare(budget, panes) {
+                Ok(wait) => open.push(wait),
+                Err(error) if force => {
+                    let why = error.message;
+                    let message = format!(
+                        "wait {id} has ended: the daemon was replaced by force, and the new one cannot continue it: {why}"
+                    );
+                    lost.push((id, Error::new(muxtap_api::ErrorCode::Conflict, message)));
+                }
+                Err(error) => {
+                    let why = error.message;
+                    let message = format!(
+                        "cannot continue wait {id}: {why}; cancel the wait and upgrade again, or upgrade with --force, \
+                         which ends it"
+                    );
+                    return Err(Error::new(muxtap_api::ErrorCode::Conflict, message));
+                }
+            }
+        }
         let ended = self.ended.into_iter().map(|result| {
             let id = result.id.clone();
             result
                 .restored(&all)
                 .map_err(|error| Error::internal(format!("cannot read the result of wait {id}: {error}")))
         });
-        Ok(PreparedWaits { open: open.collect::<Result<_>>()?, ended: ended.collect::<Result<_>>()? })
+        Ok(PreparedWaits { open, ended: ended.collect::<Result<_>>()?, lost })
     }
 }
 
@@ -317,8 +384,12 @@ impl ContinuedWait {
 }
 
 impl PreparedWaits {
-    /// Registers the results of ended waits.
+    /// Registers the results of ended waits, and those that end now.
     pub(crate) fn register_ended(&mut self, engine: &Engine) {
+        for (id, error) in self.lost.drain(..) {
+            tracing::warn!("{error}");
+            engine.shared.waits.lose(id, error);
+        }
         for (id, at, result) in self.ended.drain(..) {
             engine.shared.waits.store_at(at, &id, result);
         }

@@ -279,6 +279,37 @@ async fn a_wait_belongs_to_its_caller_afterwards_and_to_no_other_session() {
     assert!(session > earlier, "{session}");
 }
 
+/// T43.
+#[tokio::test]
+async fn a_wait_that_cannot_be_continued_prevents_the_handover_or_ends_with_the_reason() {
+    let world = World::new();
+    let request = || WaitRequest { patterns: vec!["one".into()], timeout_ms: Some(600_000), ..WaitRequest::default() };
+    let (broken, other) = (world.wait(request()).await, world.wait(request()).await);
+    let ids = [broken.core().id.clone(), other.core().id.clone()];
+    let panes = [(PathBuf::from(SOCKET), world.panes.clone())];
+    let stored = || {
+        let mut waits = world.engine.shared.waits.store_all().unwrap();
+        let wait = waits.open.iter_mut().find(|wait| wait.id == ids[0]).unwrap();
+        // As if the next program had other limits.
+        let panes = vec!["%1".into(), "%2".into()];
+        let other = WaitRequest { patterns: vec!["one(".into()], panes, ..request() };
+        wait.request = serde_json::to_string(&other).unwrap();
+        waits
+    };
+    let refused = stored().prepare(&Arc::default(), &panes, false).err().unwrap();
+    assert!(refused.message.contains(&ids[0]) && refused.message.contains("--force"), "{refused}");
+    let mut prepared = stored().prepare(&Arc::default(), &panes, true).unwrap();
+    let next = World::new();
+    prepared.register_ended(&next.engine);
+    let begun: Vec<_> = prepared.continue_on(&next.engine, &next.host).into_iter().map(ContinuedWait::begin).collect();
+    assert_eq!(begun.len(), 1);
+    assert!(!next.core(&ids[1]).is_over());
+    let ended = next.engine.wait_result(&ids[0], None).await.unwrap_err();
+    let named = [ids[0].as_str(), "force", "patterns[0]"];
+    assert!(ended.code == ErrorCode::Conflict && named.iter().all(|part| ended.message.contains(part)), "{ended}");
+    assert_eq!(next.engine.cancel_wait(&ids[0]).await.unwrap_err(), ended);
+}
+
 /// A wait is in the state that is handed over, with its watchers, or begins afterwards.
 #[tokio::test]
 async fn no_wait_begins_while_waits_are_handed_over() {

@@ -1,0 +1,159 @@
+//! The panes of an engine, copied while they are followed, so that little is left to send while nothing is.
+//!
+//! The copy of a pane is its state at one moment. Afterwards only panes that changed since are sent, and
+//! their output only from where the copy ends: what a pane has printed never changes.
+
+use std::{fs::File, io::Write as _, sync::Arc};
+
+use muxtap_api::{Error, Result};
+use muxtap_core::stream::ring::{Sealed, SealedSegments};
+use serde::{Deserialize, Serialize};
+
+use super::{Blob, cannot_store, failed, unreadable};
+use crate::{
+    Engine, PaneState,
+    pane::{CopiedPane, PaneParts},
+    wait::{CompiledPatterns, StoredPatterns},
+};
+
+/// The panes that were copied, in their order.
+#[derive(Default)]
+pub(super) struct CopiedPanes(Vec<(Arc<PaneState>, CopiedPane)>);
+
+/// A part of a copy. Those of one pane follow each other.
+#[derive(Debug, Serialize, Deserialize)]
+enum Part {
+    /// Output of the next pane.
+    Output(SealedSegments),
+    /// A pane, without that output.
+    Pane(Blob),
+    /// The patterns of open waits: to compile them takes long.
+    Patterns(Vec<StoredPatterns>),
+}
+
+/// A pane of a state that follows a copy.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum StoredPane {
+    /// The pane with this number in the copy, unchanged.
+    Unchanged(u32),
+    /// A pane; its copied output is that of the pane with this number in the copy.
+    Changed(Option<u32>, Blob),
+}
+
+/// A copy that was read completely.
+#[derive(Default)]
+pub(super) struct Copy {
+    /// By their numbers. Each is used once.
+    panes: Vec<Option<PaneParts>>,
+    pub(super) patterns: CompiledPatterns,
+}
+
+/// A pane's output is copied in this many rounds at most: what it prints meanwhile is copied in the next one.
+const ROUNDS: usize = 8;
+/// With fewer bytes than this to copy there is no further round.
+const LITTLE: u64 = 256 * 1024;
+
+impl Engine {
+    /// Copies all panes into a file. They are followed meanwhile: a thread of its own copies, and holds a
+    /// pane's lock for a part of its output at a time.
+    pub(super) async fn copy_panes(&self, file: File) -> Result<(CopiedPanes, File)> {
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        let mut panes: Vec<_> = hosts.iter().flat_map(|host| [host.panes(), host.ended_panes()].concat()).collect();
+        for host in &hosts {
+            let of_waits = self.shared.waits.panes_of(host);
+            let others: Vec<_> = of_waits.filter(|pane| !panes.iter().any(|known| Arc::ptr_eq(known, pane))).collect();
+            panes.extend(others);
+        }
+        // What prints is copied last: less of it follows.
+        panes.sort_by_cached_key(|pane| pane.lock().last_output());
+        let patterns = self.shared.waits.store_patterns();
+        let copied = tokio::task::spawn_blocking(move || copy(panes, patterns, file)).await;
+        copied.map_err(|error| Error::internal(format!("cannot copy the panes: {error}")))?
+    }
+}
+
+pub(super) fn copy(
+    panes: Vec<Arc<PaneState>>,
+    patterns: Vec<StoredPatterns>,
+    mut file: File,
+) -> Result<(CopiedPanes, File)> {
+    let mut write = |part: &Part| -> Result<()> {
+        let bytes = postcard::to_allocvec(part).map_err(|error| cannot_store("the panes", &error))?;
+        file.write_all(&bytes).map_err(|error| failed("the panes cannot be copied", &error))
+    };
+    write(&Part::Patterns(patterns))?;
+    let mut copied_panes = CopiedPanes::default();
+    for pane in panes {
+        let (mut copied, mut from) = (CopiedPane::default(), 0);
+        for _ in 0..ROUNDS {
+            let to = pane.end_offset();
+            while let Some((output, next)) = pane.copy_output(from, to, &mut copied) {
+                write(&Part::Output(output))?;
+                from = next;
+            }
+            if pane.end_offset().saturating_sub(to) < LITTLE {
+                break;
+            }
+        }
+        let rest = pane.copy_rest(&mut copied);
+        let rest = rest.map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))?;
+        write(&Part::Pane(Blob(rest)))?;
+        copied_panes.0.push((pane, copied));
+    }
+    Ok((copied_panes, file))
+}
+
+impl CopiedPanes {
+    /// Stores a pane without what was copied of it.
+    pub(super) fn store(&self, pane: &Arc<PaneState>) -> postcard::Result<StoredPane> {
+        let number = self.0.iter().position(|(known, _)| Arc::ptr_eq(known, pane));
+        let copied = number.and_then(|number| Some((u32::try_from(number).ok()?, &self.0.get(number)?.1)));
+        let Some((number, copied)) = copied else { return Ok(StoredPane::Changed(None, Blob(pane.store()?))) };
+        Ok(match pane.store_after(copied)? {
+            Some(bytes) => StoredPane::Changed(Some(number), Blob(bytes)),
+            None => StoredPane::Unchanged(number),
+        })
+    }
+}
+
+impl Copy {
+    /// Reads a copy. Error: `CONFLICT` if this program does not read it.
+    pub(super) fn read(mut bytes: &[u8]) -> Result<Self> {
+        let (mut copy, mut output) = (Self::default(), Sealed::default());
+        while !bytes.is_empty() {
+            let (part, rest) =
+                postcard::take_from_bytes::<Part>(bytes).map_err(|error| unreadable(&error.to_string()))?;
+            bytes = rest;
+            match part {
+                Part::Output(segments) => output.add(segments),
+                Part::Pane(Blob(pane)) => {
+                    let pane = PaneParts::read(&pane, &mut output).map_err(|error| unreadable(&error))?;
+                    output = Sealed::default();
+                    copy.panes.push(Some(pane));
+                }
+                Part::Patterns(patterns) => patterns.into_iter().for_each(|one| copy.patterns.compile(one)),
+            }
+        }
+        Ok(copy)
+    }
+
+    fn take(&mut self, number: u32) -> Result<PaneParts> {
+        let pane = self.panes.get_mut(number as usize).and_then(Option::take);
+        pane.ok_or_else(|| unreadable("a pane was not copied, or is there twice"))
+    }
+
+    /// Restores a pane of the state that follows the copy.
+    pub(super) fn restore(&mut self, pane: StoredPane, ring_bytes: usize) -> Result<Arc<PaneState>> {
+        let parts = match pane {
+            StoredPane::Unchanged(number) => self.take(number)?,
+            StoredPane::Changed(number, Blob(bytes)) => {
+                let mut output = match number {
+                    Some(number) => self.take(number)?.into_output(),
+                    None => Sealed::default(),
+                };
+                PaneParts::read(&bytes, &mut output).map_err(|error| unreadable(&error))?
+            }
+        };
+        Ok(parts.into_pane(ring_bytes))
+    }
+}

@@ -1,0 +1,68 @@
+use super::*;
+
+#[test]
+fn requests_in_which_the_callers_process_counts_are_not_passed_on() {
+    assert!(is_of_process(&Method::POST, "/v1/panes/{pane}/agent"));
+    assert!(is_of_process(&Method::POST, "/v1/approvals/{id}") && is_of_process(&Method::GET, "/v1/approvals"));
+    assert!(!is_of_process(&Method::GET, "/v1/panes/{pane}/agent"));
+    assert!(!is_of_process(&Method::POST, "/v1/panes/{pane}/input"));
+}
+
+/// T42.
+#[tokio::test]
+async fn a_stream_that_has_not_begun_is_held_back_and_begins_anew() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let engine = Engine::new(muxtap_engine::Options::default());
+    let app = App::new(engine.clone(), crate::DaemonInfo::default());
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (first, mut started) = mpsc::unbounded_channel();
+    let stream = {
+        let begun = begun.clone();
+        move || async move {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            first.send(()).unwrap();
+            // The first one has no response for as long as it is awaited.
+            if number == 0 {
+                std::future::pending::<()>().await;
+            }
+            "begun"
+        }
+    };
+    let router = axum::Router::new()
+        .route("/v1/events", axum::routing::get(stream))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), gate));
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    let request = Request::builder().uri("/v1/events?since=now").body(Body::empty()).unwrap();
+    let asked = tokio::spawn(async move { ask(&socket, request).await });
+    started.recv().await.unwrap();
+    // It is neither awaited nor a reason to refuse.
+    let held = app.replacing().settle(false).await.unwrap();
+    assert!(app.replacing().0.requests.borrow().open.is_empty());
+    assert_eq!(begun.load(Ordering::Relaxed), 1, "nothing begins meanwhile");
+    // The handover fails.
+    drop(held);
+    let response = asked.await.unwrap().unwrap();
+    assert_eq!((response.status(), begun.load(Ordering::Relaxed)), (StatusCode::OK, 2));
+    server.abort();
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn the_error_of_a_passed_on_request_says_whether_it_may_have_been_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let request = || Request::builder().uri("/v1/panes").body(Body::empty()).unwrap();
+    let before = ask(&socket, request()).await.unwrap_err();
+    assert!(before.message.contains("send the request again"), "{before}");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let (after, ()) = tokio::join!(ask(&socket, request()), async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 64]).await.unwrap();
+    });
+    let after = after.unwrap_err();
+    assert!(after.message.contains("may have been carried out"), "{after}");
+}
