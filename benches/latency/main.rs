@@ -37,6 +37,7 @@ mod process;
 mod quiet;
 mod record;
 mod relay;
+mod rules;
 mod stage;
 mod streams;
 #[path = "../table/mod.rs"]
@@ -48,11 +49,12 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
     ("record", record::run),
+    ("rules", rules::run),
     ("pipeline", pipeline::run),
     ("thousand", thousand::run),
     ("capture", capture::run),

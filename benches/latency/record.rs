@@ -54,7 +54,7 @@ fn asked(http: &mut Http, method: &str, path: &str, body: &str) -> Value {
 }
 
 /// Measures the flood for a caller that waits for its last line.
-fn flooded(http: &mut Http, flood: &Fifo, id: &str) -> Duration {
+pub fn flooded(http: &mut Http, flood: &Fifo, id: &str) -> Duration {
     let pattern = format!(r"<{id} (\d+)>");
     let wait = json!({"panes": ["%0"], "patterns": [pattern], "since": "now", "timeout_ms": 300_000, "detach": true});
     let wait = asked(http, "POST", "/v1/waits", &wait.to_string());

@@ -164,12 +164,20 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn new(args: &[&str]) -> Self {
+        Self::with_config(args, "")
+    }
+
+    /// Starts a daemon with this configuration file.
+    pub fn with_config(args: &[&str], config: &str) -> Self {
         let dir = TempDir::new().expect("a directory");
+        let file = dir.path().join("config.toml");
+        std::fs::write(&file, config).expect("a file");
         let socket = dir.path().join("muxtap.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_muxtap"))
             .arg("serve")
             .args(args)
             .env("MUXTAP_SOCKET", &socket)
+            .env("MUXTAP_CONFIG", &file)
             // The engine is measured, not the attachment of its clients.
             .env("MUXTAP_COVERAGE", "sessions")
             .env("MUXTAP_FLOODS", "follow")

@@ -45,6 +45,7 @@ use super::{
         group::GroupArgs,
         hosts::Hosts,
         input::SendKeys,
+        label::Label,
         layout::LayoutArgs,
         list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
         mcp::Mcp,
@@ -176,6 +177,7 @@ pub(super) enum Command {
     #[command(visible_alias = "selectl")]
     SelectLayout(SelectLayout),
     CopyMode(CopyMode),
+    Label(Label),
     #[command(visible_alias = "send")]
     SendKeys(SendKeys),
     #[command(visible_alias = "capturep")]
@@ -269,6 +271,7 @@ impl Command {
             Self::SelectPane(args) => args.run(caller).await,
             Self::SelectLayout(args) => args.run(caller).await,
             Self::CopyMode(args) => args.run(caller).await,
+            Self::Label(args) => args.run(caller).await,
             Self::SendKeys(args) => args.run(caller).await,
             Self::CapturePane(args) => one_request::run(&args, caller).await,
             Self::Read(args) => args.run(caller).await,
@@ -350,6 +353,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
             "select-pane",
             "select-layout",
             "copy-mode",
+            "label",
         ],
     ),
     ("Agents", &["agents", "report-agent", "status-line", "agent-session", "approvals", "mcp", "capability"]),

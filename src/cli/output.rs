@@ -221,7 +221,7 @@ impl Table {
         Self { rows: vec![header.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
-    pub(super) fn row<const N: usize>(&mut self, cells: &[String; N]) {
+    pub(super) fn row(&mut self, cells: &[String]) {
         self.rows.push(cells.iter().map(|cell| plain::name(cell).into_owned()).collect());
     }
 

@@ -539,6 +539,25 @@ fn a_group_can_be_on_another_host() {
 }
 
 #[test]
+fn labels_select_panes_of_another_host() {
+    let world = World::with_server();
+    place_for_a_server(&world);
+    let via = format!("env -u TMUX TMUX_TMPDIR={}", world.dir().display());
+    configure(&world, &[("box", &via)]);
+    let one = ok(&world, &["new-session", "-L", "box/", "-s", "work", "--", "cat"]);
+    let two = ok(&world, &["split-window", "-t", &one, "--", "cat"]);
+    ok(&world, &["label", "-t", &one, "role=build", "dir=a/b"]);
+    assert_eq!(ok(&world, &["label", "-t", "box/{role=build,dir=a/b}"]), "dir=a/b\nrole=build");
+    let listed = world.json(&["list-panes", "-t", "box/{role=build}"]);
+    assert_eq!(listed["panes"].as_array().unwrap().len(), 1, "{listed}");
+    ok(&world, &["send-keys", "-t", "box/{dir=a/*}", "to one", "Enter"]);
+    ok(&world, &["wait-for", "-t", "box/{role=build,dir!=x}", "-p", "to one", "-T", "30"]);
+    assert!(!ok(&world, &["capture-pane", "-p", "-t", &two]).contains("to one"));
+    let (code, message, _) = error(&world, &["capture-pane", "-p", "-t", "box/{role=*,role=none}"]);
+    assert_eq!(code, "NOT_FOUND", "{message}");
+}
+
+#[test]
 fn a_broken_link_is_reported_as_a_gap() {
     let world = World::new();
     let Some(sshd) = started(&world) else { return };

@@ -126,6 +126,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("patch_pane", "select", "select-pane -t", "select target"),
     ("patch_pane", "zoom", "resize-pane -Z", "resize zoom"),
     ("patch_pane", "leave_mode", "copy-mode -q", "select leave_mode"),
+    ("patch_pane", "labels", "label [KEY=VALUE|KEY-]", "- an agent labels with its shell"),
     ("patch_pane", "respawn", "respawn-pane -t", "respawn target"),
     ("patch_pane", "respawn.kill", "respawn-pane -k", "respawn kill"),
     ("patch_pane", "respawn.command", "respawn-pane [COMMAND]", "respawn command"),
@@ -193,8 +194,8 @@ const TAGS: [&str; 8] = ["sessions", "windows", "panes", "waits", "agents", "eve
 const SERVER: [&str; 2] = ["socket", "from"];
 /// The fields of a patch that apply to another kind.
 const OF_ANOTHER_KIND: [(&str, &[&str]); 3] = [
-    ("patch_session", &["layout", "width", "height", "respawn", "select", "zoom", "leave_mode"]),
-    ("patch_window", &["respawn", "zoom", "leave_mode"]),
+    ("patch_session", &["layout", "width", "height", "respawn", "select", "zoom", "leave_mode", "labels"]),
+    ("patch_window", &["respawn", "zoom", "leave_mode", "labels"]),
     ("patch_pane", &["layout"]),
 ];
 

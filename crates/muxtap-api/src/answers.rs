@@ -4,7 +4,7 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{CommandInfo, Cursor, Gap, HostInfo};
+use super::{CommandInfo, Cursor, Gap, HostInfo, Labels};
 
 /// A size in columns and rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -89,6 +89,9 @@ pub struct PaneInfo {
     pub command: String,
     /// Its working directory.
     pub path: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The process that tmux started in it.
     pub pid: u32,
     /// Its size.
@@ -127,6 +130,7 @@ impl PaneInfo {
             title: String::new(),
             command: String::new(),
             path: String::new(),
+            labels: Labels::default(),
             pid: 0,
             size: Size::default(),
             dead: false,

@@ -9,6 +9,7 @@ pub mod decode;
 mod devices;
 mod events;
 mod hosts;
+mod labels;
 mod operation;
 mod pages;
 mod place;
@@ -33,6 +34,10 @@ pub use commands::*;
 pub use devices::*;
 pub use events::{Event, EventKind, ProgressState};
 pub use hosts::*;
+pub use labels::{
+    LABEL_KEY_BYTES, LABEL_VALUE_BYTES, LABELS_BYTES, LABELS_MOST, LABELS_OPTION, Labels, check_key, check_value,
+    decode as decode_label,
+};
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use operation::Operation;
 pub use pages::*;

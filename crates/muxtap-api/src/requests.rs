@@ -507,6 +507,9 @@ pub struct PatchRequest {
     /// Leave copy mode and tmux's other modes (panes).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leave_mode: bool,
+    /// Labels to set, by their keys; an empty value removes a label (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
 }
 
 /// Options of a respawn, as for `tmux respawn-pane`.

@@ -91,9 +91,31 @@ impl TryFrom<EventsRequest> for SubscribeRequest {
     }
 }
 
-/// Returns the items between commas.
-pub(super) fn items(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').map(str::trim).filter(|item| !item.is_empty())
+/// Returns the items between commas. A comma in braces, as in `{role=build,team=a}`, is part of its
+/// item.
+pub fn items(list: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(list);
+    let split = std::iter::from_fn(move || {
+        let text = rest?;
+        let braces = braces_end(text);
+        let comma = text.get(braces..).and_then(|behind| behind.find(','));
+        let (item, behind) = comma.and_then(|at| text.split_at_checked(braces + at)).unwrap_or((text, ""));
+        rest = behind.strip_prefix(',');
+        Some(item.trim())
+    });
+    split.filter(|item| !item.is_empty())
+}
+
+/// Returns the end of the braces that a list's first item consists of, after its host; 0 without
+/// them. Other braces are part of a name.
+fn braces_end(list: &str) -> usize {
+    let start = list.trim_start();
+    let target = match start.split_once('/') {
+        Some((host, target)) if !host.contains([',', '{']) => target,
+        _ => start,
+    };
+    let braces = target.split_inclusive('}').next().filter(|braces| braces.starts_with('{') && braces.contains('='));
+    braces.filter(|braces| braces.ends_with('}')).map_or(0, |braces| list.len() - target.len() + braces.len())
 }
 
 /// Ends a subscription.
@@ -274,6 +296,23 @@ mod tests {
 
     fn read(request: serde_json::Value) -> std::result::Result<StreamRequest, String> {
         serde_json::from_value(request).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_comma_in_a_selector_is_part_of_it() {
+        for (list, read) in [
+            ("", &[][..]),
+            (",a, b ,", &["a", "b"]),
+            ("{a=1,b!=2}", &["{a=1,b!=2}"]),
+            ("x, box/{a=1,b=2},y", &["x", "box/{a=1,b=2}", "y"]),
+            ("{a=/,b=1},z", &["{a=/,b=1}", "z"]),
+            // Braces in names, and those of tmux's words.
+            ("a{,b}=", &["a{", "b}="]),
+            ("{last},{a", &["{last}", "{a"]),
+            ("{a,b=1", &["{a", "b=1"]),
+        ] {
+            assert_eq!(items(list).collect::<Vec<_>>(), read, "{list:?}");
+        }
     }
 
     #[test]

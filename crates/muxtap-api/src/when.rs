@@ -1,4 +1,4 @@
-//! Rules that stand: their conditions, their actions, and their firings.
+//! Rules: their conditions, their actions, and their firings.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +49,10 @@ pub struct WhenRule {
     /// window's name, a pane's title or id. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panes: Vec<String>,
+    /// Only in panes whose labels match all of these: `KEY=VALUE` or `KEY!=VALUE`; `*` in a value matches
+    /// any characters. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// Only in panes with one of these agents (`claude`, `codex` …). Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
@@ -70,6 +74,9 @@ pub struct WhenRule {
     /// Action: show a desktop notification.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub notify: bool,
+    /// Action: set these labels of the pane; an empty value removes a label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub label: BTreeMap<String, String>,
     /// Action: type this text into the pane; a newline at its end presses Enter.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_text: Option<String>,
@@ -195,14 +202,14 @@ pub struct WhenLog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenState {
-    /// Its actions are being carried out.
+    /// Its actions are being carried out, or it waits for its turn.
     #[default]
     Running,
     /// All actions were carried out.
     Done,
     /// An action failed.
     Failed,
-    /// It began, and the daemon ended before the actions' end: whether they were carried out is not known.
+    /// The daemon ended before the actions' end: whether they were carried out is not known.
     NotKnown,
     /// It was dropped: too many were waiting.
     Lost,

@@ -1,9 +1,11 @@
 //! Changing and killing panes, windows and sessions.
 
-use muxtap_api::{Error, Operation, PatchRequest, Result};
+use std::collections::BTreeMap;
+
+use muxtap_api::{Error, ErrorCode, LABELS_OPTION, Operation, PatchRequest, Result};
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
-    ids::WindowId,
+    ids::{PaneId, WindowId},
     layout::Layout,
     names::spelled,
     version::Version,
@@ -144,12 +146,12 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Changes a pane: its title, size, program and mode, and whether it is active or zoomed.
+    /// Changes a pane: its title, labels, size, program and mode, and whether it is active or zoomed.
     pub async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::of_pane_patch(patch), host, target)?;
         let done = async {
-            only(patch, "a pane", &["name", "width", "height", "respawn", "select", "zoom", "leave_mode"])?;
+            only(patch, "a pane", &["name", "width", "height", "respawn", "select", "zoom", "leave_mode", "labels"])?;
             let pane = self.locate_pane(target).await?;
             audit.resolved(pane);
             let id = pane.to_string();
@@ -179,11 +181,14 @@ impl Server {
                     |condition| Command::new("if-shell").flag("-F").opt("-t", &id).format(condition).arg(&toggle);
                 commands.extend(conditions.iter().map(toggle));
             }
-            if commands.is_empty() && patch.respawn.is_none() {
+            if commands.is_empty() && patch.respawn.is_none() && patch.labels.is_none() {
                 return Err(nothing());
             }
             if !commands.is_empty() {
                 self.order(host.live_pane(pane).as_deref(), commands).await?;
+            }
+            if let Some(labels) = &patch.labels {
+                self.label(pane, labels).await?;
             }
             match &patch.respawn {
                 Some(respawn) => self.respawn(&self.resolve_pane(target).await?, respawn).await,
@@ -192,6 +197,35 @@ impl Server {
         }
         .await;
         audit.finish(done)
+    }
+
+    /// Changes a pane's labels. Callers take turns: each reads what the one before has written.
+    async fn label(&self, id: PaneId, changes: &BTreeMap<String, String>) -> Result<()> {
+        if changes.is_empty() {
+            return Err(Error::invalid("labels: empty; expected at least one key"));
+        }
+        let host = &self.host;
+        // The semaphore is never closed.
+        let _turn = host.label_turn().acquire().await;
+        let gone = || Error::not_found(format!("no pane {id}"));
+        let topology = host.server().fresh().await?;
+        let labels = topology.pane(id).ok_or_else(gone)?.labels.with(changes)?;
+        let set = Command::new("set-option").flag("-p");
+        let set = if labels.is_empty() { set.flag("-u") } else { set };
+        let set = set.opt("-t", id.to_string()).end_of_flags().arg(LABELS_OPTION);
+        let set = if labels.is_empty() { set } else { set.arg(labels.to_string()) };
+        self.order(host.live_pane(id).as_deref(), [set]).await?;
+        let topology = host.server().fresh().await?;
+        if topology.pane(id).ok_or_else(gone)?.labels == labels {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorCode::Conflict,
+            format!(
+                "labels: pane {id} has other labels than those that were set; another program changed {LABELS_OPTION}, \
+                 or it is also set for the window, the session or the server"
+            ),
+        ))
     }
 
     async fn order(&self, pane: Option<&PaneState>, commands: impl IntoIterator<Item = Command>) -> Result<()> {
@@ -262,6 +296,7 @@ fn only(patch: &PatchRequest, what: &str, fields: &[&str]) -> Result<()> {
         (patch.select, "select"),
         (patch.zoom.is_some(), "zoom"),
         (patch.leave_mode, "leave_mode"),
+        (patch.labels.is_some(), "labels"),
     ] {
         if given && !fields.contains(&field) {
             let fields = fields.join(", ");

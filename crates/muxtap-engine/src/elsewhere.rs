@@ -197,7 +197,7 @@ impl Engine {
         visit(&mut |field| match field {
             TargetField::One(target) => self.take_host(target, &mut named),
             TargetField::Listed(targets) if targets.contains('/') => {
-                let mut items: Vec<String> = targets.split(',').map(|item| item.trim().to_owned()).collect();
+                let mut items: Vec<String> = muxtap_api::items(targets).map(str::to_owned).collect();
                 for item in &mut items {
                     self.take_host(item, &mut named);
                 }

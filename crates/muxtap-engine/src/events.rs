@@ -113,7 +113,8 @@ impl Server {
     /// server.
     async fn follow_for(&self, filter: &Filter) -> Result<Option<FollowAll>> {
         let link = self.host.server();
-        if !filter.patterns.is_empty() {
+        // A pane of any session may get the labels later.
+        if !filter.patterns.is_empty() && !filter.scopes.select() {
             // Panes that appear later beside them are announced to the client that is already
             // attached.
             let listed = self.panes().await?;
@@ -528,11 +529,26 @@ impl Subscription {
         }
     }
 
+    /// Follows the panes that match by now because they were labeled, from now on.
+    fn add_labeled_panes(&mut self) {
+        if !self.filter.scopes.select() {
+            return;
+        }
+        for pane in self.server.host.panes() {
+            let info = self.server.host.info_of(pane.id());
+            if self.reader_of(&pane).is_none() && self.filter.matches(&info) {
+                self.add(pane.id(), StartPoint::default());
+                self.announce(&info);
+            }
+        }
+    }
+
     /// Returns whether an agent is in a followed pane. A pane that has gone is no longer followed,
     /// and its agent's end comes after the pane's end.
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
         let followed = || self.readers.values().any(|reader| reader.pane().id() == agent.pane);
-        agent.socket == self.server.host.socket().display().to_string() && (followed() || self.filter.matches(agent))
+        agent.socket == self.server.host.socket().display().to_string()
+            && (followed() || self.server.include_agent(&self.filter.scopes, agent))
     }
 
     /// Handles a lag: the broadcast dropped events before this subscriber received them. Finds new
@@ -580,7 +596,8 @@ impl Subscription {
                     return;
                 }
             }
-            Event::Topology { .. } | Event::Server { .. } => {}
+            Event::Topology { .. } => self.add_labeled_panes(),
+            Event::Server { .. } => {}
         }
         if self.filter.includes(event.kind()) {
             self.ready.push_back(EncodedEvent::new(event));

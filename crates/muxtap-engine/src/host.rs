@@ -22,6 +22,7 @@ use muxtap_tmux::{
     DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
     Topology, Value, is_absent,
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -64,6 +65,8 @@ pub struct Host {
     restored: Mutex<Vec<PaneId>>,
     /// Panes that were captured without being followed, and when.
     looks: Mutex<HashMap<PaneId, Instant>>,
+    /// The turn of a caller that changes labels.
+    label_turn: Semaphore,
     /// Ends the link to the server.
     cancel: CancellationToken,
 }
@@ -84,8 +87,13 @@ impl Host {
             asked: Mutex::new(Instant::now()),
             restored: Mutex::default(),
             looks: Mutex::default(),
+            label_turn: Semaphore::new(1),
             cancel: shared.cancel.child_token(),
         })
+    }
+
+    pub(super) fn label_turn(&self) -> &Semaphore {
+        &self.label_turn
     }
 
     /// Adds the panes of an earlier engine, before the link to the server exists. `server`: the epoch

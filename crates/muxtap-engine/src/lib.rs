@@ -71,7 +71,7 @@ pub use muxtap_tmux::{
 pub use options::Options;
 pub use pane::{PaneCommand, PaneState, Revision};
 pub use query::scope::{Names, Scopes, is_pattern};
-pub use query::targets::{SessionPart, Target, find_pane, find_session, find_window, is_number};
+pub use query::targets::{Selector, SessionPart, Target, find_pane, find_session, find_window, is_number, is_selector};
 pub use spawn::create::{literal, made_pane, perhaps_made};
 pub use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 pub use wait::Charge;

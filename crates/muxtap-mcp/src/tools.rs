@@ -575,7 +575,7 @@ fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind
     Ok(match (what, target.parse()?) {
         (Some(what), _) => what,
         (None, Target::Number(number)) => return Err(Error::bare_number(&number, &[])),
-        (None, Target::Pane(_) | Target::Marked | Target::Place { pane: Some(_), .. }) => Pane,
+        (None, Target::Pane(_) | Target::Labels(_) | Target::Marked | Target::Place { pane: Some(_), .. }) => Pane,
         (None, Target::Window(_) | Target::Place { window: Some(_), .. }) => Window,
         (None, Target::Name(_) | Target::Place { session: SessionPart::Named(_), .. }) => Session,
         (None, Target::Sign(_) | Target::Place { .. }) => {
@@ -647,6 +647,7 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
         select: args.select,
         zoom: args.zoom,
         leave_mode: args.leave_mode,
+        labels: None,
     };
     match kind {
         args::TargetKind::Pane => server.patch_pane(&target, &patch).await?,

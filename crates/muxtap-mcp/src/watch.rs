@@ -69,7 +69,7 @@ pub(super) async fn watch(call: &CallContext, args: args::Watch) -> Result<ToolO
     // A state that an agent reached between two calls is no longer an event, but still applies.
     if let Some(since) = since.filter(|_| wants_agents) {
         for agent in server.agents().await?.agents {
-            let is_meant = scopes.include(&agent);
+            let is_meant = server.include_agent(&scopes, &agent);
             if agent.since_ms > since && is_meant {
                 output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }

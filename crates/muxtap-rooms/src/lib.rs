@@ -26,6 +26,6 @@ pub struct Rooms {
     pub sessions: AgentSessions,
     /// The store of snapshots and layouts.
     pub snapshots: Option<Store>,
-    /// The rules that stand.
+    /// The rules.
     pub when: When,
 }

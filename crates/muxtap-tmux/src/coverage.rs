@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_api::{Error, ErrorCode, Labels, Result};
 use muxtap_base::metrics;
 use muxtap_core::protocol::{
     codec::Event,
@@ -35,7 +35,7 @@ use super::{
     rest::Listings,
     routes::Routes,
     topology::{self, Topology},
-    values,
+    values::{self, Values},
 };
 
 /// The shared state of a [`ServerLink`](super::ServerLink).
@@ -454,13 +454,19 @@ impl Inner {
             let was_dead = before.as_ref().is_some_and(|before| before.dead);
             if values.dead && !was_dead {
                 self.check_end(pane);
-            } else if was_dead && !values.dead {
+            } else if was_dead && !values.dead || self.has_other_labels(pane, before.as_ref(), &values) {
                 self.refresh();
             }
             for value in values.news(before.as_ref()) {
                 self.observer.value(pane, value);
             }
         }
+    }
+
+    /// Returns whether a pane was labeled since it was listed. The listing is the only source of labels.
+    fn has_other_labels(&self, pane: PaneId, before: Option<&Values>, now: &Values) -> bool {
+        before.is_none_or(|before| before.labels != now.labels)
+            && self.lock().topology.pane(pane).is_some_and(|row| row.labels != Labels::parse(&now.labels))
     }
 
     /// Queries tmux for facts that it alone knows of a pane. The observer gets them at the reply's

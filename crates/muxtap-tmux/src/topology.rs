@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use muxtap_api::Size;
+use muxtap_api::{Labels, Size};
 use muxtap_base::nonce;
 use muxtap_core::protocol::{
     command::Command,
@@ -86,6 +86,8 @@ pub struct PaneRow {
     pub command: String,
     /// Its working directory.
     pub path: String,
+    /// Its labels.
+    pub labels: Labels,
 }
 
 /// Everything that a server holds, in tmux's order.
@@ -102,7 +104,7 @@ pub struct Topology {
 }
 
 /// The formats that are requested, in the order in which [`Topology::parse`] reads them.
-const FIELDS: [&str; 29] = [
+const FIELDS: [&str; 30] = [
     "session_id",
     "session_name",
     "session_created",
@@ -130,9 +132,13 @@ const FIELDS: [&str; 29] = [
     "pane_title",
     "pane_current_command",
     "pane_current_path",
+    LABELS,
     "exit-unattached",
     "pid",
 ];
+
+/// The labels of a pane, cut where they are too long to count.
+pub const LABELS: &str = "=4097:@muxtap_labels";
 
 /// Returns a query for the whole model and the separator of its reply: nothing that a program can
 /// print into a title or a path can contain it, since it is generated anew each time (F13, F16,
@@ -164,7 +170,7 @@ impl Topology {
         for row in &self.panes {
             let size = (row.size.width, row.size.height);
             (row.id, row.window, row.index, row.active, row.pid, size, row.dead, row.exit_status).hash(&mut hasher);
-            (&row.title, &row.command, &row.path).hash(&mut hasher);
+            (&row.title, &row.command, &row.path, &row.labels).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -205,6 +211,7 @@ impl Topology {
                 title,
                 command,
                 path,
+                labels,
                 exits_unattached,
                 _server,
             ] = row;
@@ -265,6 +272,7 @@ impl Topology {
                     title: text(title),
                     command: text(command),
                     path: text(path),
+                    labels: Labels::parse(&text(labels)),
                 });
             }
         }
@@ -378,6 +386,7 @@ mod tests {
             "title",
             "sh",
             path,
+            "role=build",
             "0",
             "9",
         ]
@@ -427,6 +436,7 @@ mod tests {
         assert_ne!(was, parsed(|topology| topology.sessions[0].attached += 1));
         assert_ne!(was, parsed(|topology| topology.windows[0].name.push('x')));
         assert_ne!(was, parsed(|topology| topology.panes[0].command.push('x')));
+        assert_ne!(was, parsed(|topology| topology.panes[0].labels = Labels::default()));
         assert_ne!(was, parsed(|topology| topology.panes.clear()));
     }
 }

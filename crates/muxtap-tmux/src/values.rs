@@ -11,6 +11,7 @@
 //! subscription to a single pane reports nothing of a pane that is dead.
 
 use bytes::Bytes;
+use muxtap_api::{LABELS_BYTES, LABELS_OPTION};
 use muxtap_core::protocol::{
     command::Command,
     ids::{PaneId, WindowId},
@@ -49,10 +50,16 @@ fn text(variable: &str) -> String {
     format!("#{{s/{CONTROL}/?/:{variable}}}")
 }
 
+/// Returns the format of a pane's labels without control characters, cut where they are too long to
+/// count.
+fn labels() -> String {
+    format!("#{{={};s/{CONTROL}/?/:{LABELS_OPTION}}}", LABELS_BYTES + 1)
+}
+
 /// Returns the command that subscribes to the values of a window's panes, until [`unsubscribe`].
 pub fn subscribe(window: WindowId, reads: Reads) -> Command {
     let (between, after) = (char::from(BETWEEN_VALUES), char::from(AFTER_PANE));
-    let mut values = vec!["#{pane_id}".into(), DEAD.into(), PLACE.into(), text("pane_title")];
+    let mut values = vec!["#{pane_id}".into(), DEAD.into(), PLACE.into(), text("pane_title"), labels()];
     if reads == Reads::All {
         // Each costs tmux a read of `/proc`.
         values.extend([text("pane_current_command"), text("pane_current_path")]);
@@ -106,6 +113,8 @@ pub struct Values {
     pub dead: bool,
     place: String,
     title: String,
+    /// The text of its labels.
+    pub labels: String,
     /// The running command, only with [`Reads::All`].
     command: Option<String>,
     /// The working directory, only with [`Reads::All`].
@@ -140,16 +149,17 @@ fn of_pane(pane: &[u8]) -> Option<(PaneId, Values)> {
     let id = PaneId::from_bytes(values.next()?)?;
     let dead = values.next()? == b"1";
     let mut text = || values.next().map(|value| String::from_utf8_lossy(value).into_owned());
-    let (place, title, command, path) = (text()?, text()?, text(), text());
+    let (place, title, labels, command, path) = (text()?, text()?, text()?, text(), text());
     // A pane with a missing part was cut off.
-    (command.is_some() == path.is_some()).then_some((id, Values { dead, place, title, command, path }))
+    (command.is_some() == path.is_some()).then_some((id, Values { dead, place, title, labels, command, path }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TOLD: &[u8] = b"%3\x1f0\x1f7 0 2\x1fa title \xff\x1fsh\x1f/tmp\x1e%4\x1f1\x1f0 0 0\x1f\x1f\x1f\x1e";
+    const TOLD: &[u8] =
+        b"%3\x1f0\x1f7 0 2\x1fa title \xff\x1frole=build\x1fsh\x1f/tmp\x1e%4\x1f1\x1f0 0 0\x1f\x1f\x1f\x1f\x1e";
 
     #[test]
     fn each_pane_of_the_window_is_told() {
@@ -177,7 +187,7 @@ mod tests {
             let told = parse(b"muxtap-@1", &TOLD[..end]);
             assert_eq!(told.len(), usize::from(end > first), "{end}");
         }
-        assert_eq!(parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1ftitle\x1fcut\x1e"), []);
+        assert_eq!(parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1ftitle\x1f\x1fcut\x1e"), []);
     }
 
     #[test]
@@ -185,7 +195,7 @@ mod tests {
         let line = |reads| String::from_utf8(subscribe(WindowId(5), reads).line().unwrap()).unwrap();
         assert!(line(Reads::All).contains("pane_current_path"));
         assert!(!line(Reads::TmuxAlone).contains("pane_current"));
-        let panes = parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1fa title\x1e");
+        let panes = parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1fa title\x1f\x1e");
         let [(PaneId(3), three)] = &panes[..] else { panic!("{panes:?}") };
         assert_eq!(three.news(None), [Value::Place("7 0 2".into()), Value::Title("a title".into())]);
     }

@@ -1,5 +1,7 @@
 //! Carries out firings: one after the other for each rule, journalled before and after.
 
+mod pane;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     path::Path,
@@ -7,35 +9,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Epoch, Error, ErrorCode, InputRequest, Tier, WhenInfo};
-use muxtap_core::protocol::ids::PaneId;
-use muxtap_engine::{Caller, Engine, Principal, is_absent};
+use muxtap_api::{Error, ErrorCode, Tier, WhenInfo};
+use muxtap_engine::{Engine, is_absent};
 use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::pane::Typing;
+use self::pane::{label, type_text};
 use crate::{
     facts::Facts,
     journal::Journal,
-    limits::{NOTIFY_LIMIT, PAUSE, PAUSE_MOST, QUEUE, RUNNING, TYPE_LATE, TYPE_LIMIT},
+    limits::{NOTIFY_LIMIT, PAUSE, PAUSE_MOST, QUEUE, RUNNING, TYPE_LIMIT},
     matcher::{Fired, Outcome, Withheld},
     notify,
     rule::RuleSet,
     run,
-    watch::on_engine,
 };
-
-/// The interface of rules in the audit log.
-const FACE: &str = "when";
-
-/// A rule types into a pane of a server, or has typed.
-#[derive(Clone, Debug)]
-pub(crate) struct Typing {
-    pub(crate) server: Arc<Path>,
-    pub(crate) pane: PaneId,
-    pub(crate) at: Instant,
-    /// The text; `None` once it was typed.
-    pub(crate) text: Option<String>,
-}
 
 /// What the rules have done, and what they do.
 #[derive(Debug)]
@@ -115,33 +104,6 @@ struct Turn {
     typed: Option<(Instant, Done)>,
 }
 
-/// Notes the end of a rule's typing when it is dropped, however the typing ended.
-struct Noted {
-    sender: broadcast::Sender<Typing>,
-    server: Arc<Path>,
-    pane: PaneId,
-}
-
-impl Noted {
-    /// Notes that a rule types. Without a receiver no rule sees it.
-    fn begin(sender: broadcast::Sender<Typing>, server: Arc<Path>, pane: PaneId, text: &str) -> Self {
-        let noted = Self { sender, server, pane };
-        noted.send(Some(text.to_owned()));
-        noted
-    }
-
-    fn send(&self, text: Option<String>) {
-        let typing = Typing { server: self.server.clone(), pane: self.pane, at: Instant::now(), text };
-        let _ = self.sender.send(typing);
-    }
-}
-
-impl Drop for Noted {
-    fn drop(&mut self) {
-        self.send(None);
-    }
-}
-
 impl Actor {
     pub(crate) fn new(journal: Journal) -> Self {
         Self {
@@ -218,12 +180,18 @@ impl Actor {
 
     /// Forgets a rule's counts and the firings that wait.
     pub(crate) fn forget(&self, rule: &str) {
+        let mut dropped = Vec::new();
         if let Some(state) = self.rules().get_mut(rule) {
             let State { mut typing, mut acting, .. } = std::mem::take(state);
-            typing.waiting.clear();
+            dropped.extend(typing.waiting.drain(..).map(|fired| fired.facts.id));
             // What has begun also ends.
-            acting.waiting.retain(|turn| turn.typed.is_some());
+            let (begun, waiting) = acting.waiting.drain(..).partition(|turn| turn.typed.is_some());
+            acting.waiting = begun;
+            dropped.extend(waiting.into_iter().map(|turn: Turn| turn.fired.facts.id));
             *state = State { typing, acting, ..State::default() };
+        }
+        for id in dropped {
+            self.end(rule, &id, false, 0, &["not begun: the rule was removed or replaced".into()]);
         }
     }
 
@@ -239,19 +207,25 @@ impl Actor {
             fired.facts.id = self.journal.id();
             let name = fired.rule.name().to_owned();
             let types = fired.rule.typing.is_some();
-            let (rejected, begins) = self.update(&name, |state| {
+            let is_full = self.update(&name, |state| {
                 state.counts.fired += 1;
                 state.counts.last_ms = Some(fired.facts.at_ms);
-                if state.typing.waiting.len() + state.acting.waiting.len() >= QUEUE {
-                    return (Some(fired), false);
-                }
-                let begins =
-                    if types { state.typing.push(fired) } else { state.acting.push(Turn { fired, typed: None }) };
-                (None, begins)
+                state.typing.waiting.len() + state.acting.waiting.len() >= QUEUE
             });
-            if let Some(fired) = rejected {
+            if is_full {
                 self.lose(&fired.facts, "too many of its firings are waiting");
-            } else if begins {
+                continue;
+            }
+            // Before it waits: a firing that a killed daemon had in memory alone would be lost.
+            if let Err(error) = self.journal.begin(&fired.facts) {
+                // What cannot be recorded is not done.
+                self.lose(&fired.facts, &format!("the journal cannot be written: {error}"));
+                continue;
+            }
+            let begins = self.update(&name, |state| {
+                if types { state.typing.push(fired) } else { state.acting.push(Turn { fired, typed: None }) }
+            });
+            if begins {
                 let (own, engine) = (self.clone(), engine.clone());
                 self.tasks.spawn(async move {
                     if types { own.type_all(&engine, &name).await } else { own.act_all(&engine, &name).await }
@@ -274,24 +248,18 @@ impl Actor {
         let _ = self.journal.lost(facts);
     }
 
-    /// Journals that a firing begins. Returns whether it may.
-    fn begin(&self, fired: &Fired) -> bool {
-        let begun = self.journal.begin(&fired.facts);
-        if let Err(error) = &begun {
-            // What cannot be recorded is not done.
-            self.lose(&fired.facts, &format!("the journal cannot be written: {error}"));
+    /// Journals a firing's end.
+    fn end(&self, rule: &str, id: &str, ok: bool, ms: u64, results: &[String]) {
+        if let Err(failed) = self.journal.end(id, ok, ms, results) {
+            tracing::warn!("rule {rule}: the journal cannot be written: {failed}");
         }
-        begun.is_ok()
     }
 
     /// Types for a rule's firings until none is waiting; their other actions follow in a task of their own.
     async fn type_all(self: &Arc<Self>, engine: &Engine, name: &str) {
         while let Some(fired) = self.update(name, |state| state.typing.next()) {
-            if !self.begin(&fired) {
-                continue;
-            }
             let began = Instant::now();
-            let typed = tokio::time::timeout(TYPE_LIMIT, self.type_text(engine, &fired)).await;
+            let typed = tokio::time::timeout(TYPE_LIMIT, type_text(&self.typing, engine, &fired)).await;
             let late = Err(format!("not typed within {} s, or only a part of it", TYPE_LIMIT.as_secs()));
             let typed = ("type", typed.unwrap_or(late));
             let turn = Turn { fired, typed: Some((began, typed)) };
@@ -305,9 +273,6 @@ impl Actor {
     /// Carries out a rule's firings until none is waiting.
     async fn act_all(&self, engine: &Engine, name: &str) {
         while let Some(Turn { fired, typed }) = self.update(name, |state| state.acting.next()) {
-            if typed.is_none() && !self.begin(&fired) {
-                continue;
-            }
             let (began, mut results) = match typed {
                 Some((began, typed)) => (began, vec![typed]),
                 None => (Instant::now(), Vec::new()),
@@ -329,9 +294,7 @@ impl Actor {
                 state.counts.failed += u64::from(error.is_some());
                 state.counts.error.clone_from(&error);
             });
-            if let Err(failed) = self.journal.end(&fired.facts.id, error.is_none(), ms, &lines) {
-                tracing::warn!("rule {name}: the journal cannot be written: {failed}");
-            }
+            self.end(name, &fired.facts.id, error.is_none(), ms, &lines);
         }
     }
 
@@ -341,6 +304,9 @@ impl Actor {
         let mut results = Vec::new();
         // Like starting a pane's program, which needs this tier.
         let allowed = || engine.authorize(Tier::Create).map_err(|error| error.message);
+        if !rule.given.label.is_empty() {
+            results.push(("label", label(engine, fired).await));
+        }
         if !rule.given.run.is_empty() {
             let run = async {
                 allowed()?;
@@ -384,92 +350,11 @@ impl Actor {
         });
         sent
     }
-
-    /// Types a rule's text, with the permission and the record of any input.
-    async fn type_text(&self, own: &Engine, fired: &Fired) -> Result<String, String> {
-        let Fired { rule, facts, .. } = fired;
-        let Some(typing) = &rule.typing else { return Err("no text".into()) };
-        let caller = Caller { face: FACE, who: format!("rule {}", rule.name()), principal: Principal::Engine };
-        let engine = own.with_caller(caller);
-        let message = |error: Error| error.message;
-        let (socket, target) = (facts.server.clone(), typing.into.clone().unwrap_or_else(|| facts.pane.clone()));
-        let find = async move {
-            let server = engine.server_named(Some(&socket))?;
-            let pane = server.pane(target).await?;
-            Ok((server, pane))
-        };
-        let (server, pane) = on_engine(own.clone(), find).await.map_err(message)?;
-        check_place(fired, typing.into.is_some(), (pane.id(), pane.cursor().epoch))?;
-        check_time(fired.at.elapsed())?;
-        let request = if typing.text.is_empty() {
-            InputRequest { keys: Some(vec!["Enter".into()]), ..InputRequest::default() }
-        } else {
-            InputRequest { text: Some(typing.text.clone()), submit: typing.enter, ..InputRequest::default() }
-        };
-        let pane = pane.id();
-        // Before the first byte is typed, so that no rule sees the echo as someone else's. It moves into the
-        // task that types: when that is aborted, the note of the end comes after it.
-        let noted = Noted::begin(self.typing.clone(), server.socket().into(), pane, &typing.text);
-        let typed = on_engine(own.clone(), async move {
-            let _noted = noted;
-            server.input(&pane.to_string(), &request).await
-        });
-        typed.await.map(|_| format!("typed into {pane}")).map_err(message)
-    }
-}
-
-/// Checks that a pane belongs to the tmux server of the event, and is the event's unless the rule names
-/// another one: after a server's end, the next one has panes with the same ids.
-fn check_place(fired: &Fired, is_other: bool, (pane, epoch): (PaneId, Epoch)) -> Result<(), String> {
-    // Of a pane that has ended, the epoch is not known.
-    let is_same = fired.epoch.map_or(is_other, |of_event| epoch == of_event);
-    if is_same && (is_other || pane == fired.pane) {
-        return Ok(());
-    }
-    Err(format!("not typed: pane {} of the event has ended", fired.facts.pane))
-}
-
-/// Checks that an event is not too long ago: the pane may show something else by now.
-fn check_time(since: Duration) -> Result<(), String> {
-    if since <= TYPE_LATE {
-        return Ok(());
-    }
-    let (ms, most) = (since.as_millis(), TYPE_LATE.as_secs());
-    Err(format!("not typed: the event was {ms} ms ago; expected at most {most} s"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_is_not_typed_long_after_its_event() {
-        assert_eq!(check_time(TYPE_LATE), Ok(()));
-        let late = check_time(TYPE_LATE + Duration::from_millis(1)).unwrap_err();
-        assert_eq!(late, "not typed: the event was 5001 ms ago; expected at most 5 s");
-    }
-
-    #[test]
-    fn a_text_is_not_typed_into_a_pane_of_another_server() {
-        let set = crate::rule::tests::rules("[[when]]\nname='a'\noutput='x'\ntype='y'\n").unwrap();
-        let (this, next) = (Epoch { server: 1, engine: 1 }, Epoch { server: 2, engine: 1 });
-        let fired = |epoch| Fired {
-            rule: set.rules[0].clone(),
-            facts: Facts::default(),
-            pane: PaneId(1),
-            at: Instant::now(),
-            epoch,
-        };
-        let allows = |epoch, is_other, pane| check_place(&fired(epoch), is_other, pane).is_ok();
-        assert!(allows(Some(this), false, (PaneId(1), this)));
-        assert!(!allows(Some(this), false, (PaneId(1), next)));
-        assert!(!allows(Some(this), false, (PaneId(2), this)));
-        assert!(!allows(None, false, (PaneId(1), this)));
-        // `into`: another pane, of the same server.
-        assert!(allows(Some(this), true, (PaneId(2), this)));
-        assert!(!allows(Some(this), true, (PaneId(2), next)));
-        assert!(allows(None, true, (PaneId(2), this)));
-    }
 
     #[test]
     fn each_cause_of_an_unwatched_server_is_listed_until_it_is_watched() {
@@ -483,17 +368,6 @@ mod tests {
         actor.set_problem("/s", None);
         actor.set_problem("box/t", None);
         assert_eq!(actor.problems(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn the_end_of_typing_is_noted_however_it_ends() {
-        let sender = broadcast::Sender::new(8);
-        let mut receiver = sender.subscribe();
-        let noted = Noted::begin(sender, Path::new("/s").into(), PaneId(1), "x");
-        assert_eq!(receiver.try_recv().unwrap().text.as_deref(), Some("x"));
-        assert!(receiver.try_recv().is_err());
-        drop(noted);
-        assert_eq!(receiver.try_recv().unwrap().text, None);
     }
 
     #[test]

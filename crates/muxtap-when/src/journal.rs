@@ -1,4 +1,4 @@
-//! The journal: each firing is written before its actions and after them.
+//! The journal: each firing is written when it fires, before its actions, and after them.
 //!
 //! A line is written by one call, so a daemon that is killed leaves whole lines, and at most one torn
 //! line at the end. The file is not synced: what is written outlives the daemon, not a power failure.
@@ -50,7 +50,7 @@ struct Open {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "lowercase")]
 enum Line {
-    /// A firing begins.
+    /// A rule has fired.
     Begin(WhenFiring),
     /// A firing has ended.
     End { id: String, ok: bool, ms: u64, results: Vec<String> },
@@ -68,7 +68,7 @@ impl Journal {
         format!("{}-{}", self.run, self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Records that a firing begins. Error: it cannot be recorded, so its actions must not begin.
+    /// Records that a rule has fired. Error: it cannot be recorded, so its actions must not begin.
     pub(crate) fn begin(&self, facts: &Facts) -> io::Result<()> {
         self.write(&Line::Begin(firing(facts)))
     }

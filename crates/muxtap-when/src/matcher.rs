@@ -4,18 +4,21 @@
 //! line being printed, the rows that match, the agent's state, when rules fired, and what rules typed.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use muxtap_api::{AgentInfo, AgentState, CommandInfo, Epoch, Event, PaneInfo, ProgressState};
-use muxtap_core::{protocol::ids::PaneId, stream::decoder::TextDecoder};
+use muxtap_core::protocol::ids::PaneId;
 
-use self::pieces::{Pieces, Place};
+use self::{
+    pane::{Agent, Pane, Typed},
+    pieces::Pieces,
+};
 use crate::{
     facts::{Facts, beginning},
-    limits::{ECHO, LINE_BYTES, LINE_REST, TYPED_LINES},
+    limits::{LINE_BYTES, LINE_REST, TYPED_LINES},
     rule::{Condition, Rule, RuleSet},
 };
 
@@ -54,73 +57,6 @@ pub(crate) struct Matcher {
     panes: HashMap<PaneId, Pane>,
     /// The rules of quiet, the shortest first.
     quiets: Vec<(Duration, usize)>,
-}
-
-/// The state of a pane.
-struct Pane {
-    info: PaneInfo,
-    /// Removes escape sequences.
-    decoder: TextDecoder,
-    /// The line being printed, at most [`LINE_BYTES`] of it.
-    line: String,
-    /// Where the next text goes.
-    place: Place,
-    /// The rules that fired for that line, or saw it and did not fire.
-    line_seen: HashSet<usize>,
-    /// The rows that match, by rule; `None` until the first screen.
-    rows: Option<HashMap<usize, BTreeSet<u16>>>,
-    /// The last output.
-    printed: Option<Instant>,
-    /// The rules that have not seen the screen yet: they were added after the last one.
-    screen_unseen: HashSet<usize>,
-    /// How many of the rules of quiet have seen the current one.
-    quiets_seen: usize,
-    /// The rules of quiet that were added since the last output: the current quiet is no news to them.
-    quiets_new: HashSet<usize>,
-    agent: Option<Agent>,
-    progress: Option<ProgressState>,
-    /// When rules fired last, by name: the places change with the rules.
-    fired: HashMap<String, Instant>,
-    typed: Option<Typed>,
-}
-
-/// What is known of a pane's agent.
-#[derive(PartialEq, Eq)]
-struct Agent {
-    kind: String,
-    state: AgentState,
-    question: Option<String>,
-    pid: Option<u32>,
-}
-
-impl Agent {
-    fn of(info: &AgentInfo) -> Self {
-        let AgentInfo { agent, state, question_id, question, pid, .. } = info;
-        Self {
-            kind: agent.clone(),
-            state: *state,
-            question: question_id.clone().or_else(|| question.clone()),
-            pid: *pid,
-        }
-    }
-}
-
-/// What rules typed into a pane.
-struct Typed {
-    /// The lines, latest last, and when each was typed.
-    lines: VecDeque<(String, Instant)>,
-    at: Instant,
-}
-
-impl Typed {
-    /// Returns whether a text is the echo of what was typed a moment ago: that line, perhaps after a prompt.
-    fn is_echo(&self, text: &str, now: Instant) -> bool {
-        let text = text.trim();
-        let recent = self.lines.iter().filter(|(_, at)| now.saturating_duration_since(*at) <= ECHO);
-        let before = recent.filter_map(|(line, _)| text.strip_suffix(line.as_str()));
-        // `y` is the echo in `[y/N] y`, and not in `ready`.
-        before.into_iter().any(|before| !before.ends_with(char::is_alphanumeric))
-    }
 }
 
 impl Matcher {

@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use muxtap_api::{
-    AgentState, Error, EventKind, PaneInfo, ProgressState, ReadFormat, Result, ScreenFormat, StatusIs,
+    AgentState, Error, EventKind, Labels, PaneInfo, ProgressState, ReadFormat, Result, ScreenFormat, StatusIs,
     SubscribeRequest, WhenRule,
 };
 use muxtap_base::glob::Glob;
+use muxtap_engine::{Selector, is_selector};
 use regex::{RegexSet, RegexSetBuilder};
 
 use crate::{
@@ -72,6 +73,7 @@ pub(crate) struct Rule {
     pub(crate) given: WhenRule,
     pub(crate) condition: Condition,
     panes: Vec<PanePattern>,
+    labels: Vec<Selector>,
     hosts: Vec<Glob>,
     pub(crate) every: Duration,
     pub(crate) timeout: Duration,
@@ -86,6 +88,8 @@ enum PanePattern {
     Within(Glob, Glob),
     /// A session, a window, a title or an id.
     Any(Glob),
+    /// Labels.
+    Labels(Selector),
 }
 
 impl Rule {
@@ -120,16 +124,17 @@ impl Rule {
         if typing.is_none() && given.into.is_some() {
             return Err(wrong("into: needs `type`".into()));
         }
-        if given.run.is_empty() && post.is_none() && !given.notify && typing.is_none() {
-            return Err(wrong("no action; expected at least one of run, post, notify, type".into()));
+        let has_action = !given.run.is_empty() || post.is_some() || given.notify || !given.label.is_empty();
+        if !has_action && typing.is_none() {
+            return Err(wrong("no action; expected at least one of run, post, notify, type, label".into()));
         }
-        let panes = given.panes.iter().map(|pattern| match pattern.split_once(':') {
-            Some((session, window)) => PanePattern::Within(Glob::new(session), Glob::new(window)),
-            None => PanePattern::Any(Glob::new(pattern)),
-        });
-        let panes = panes.collect();
+        let panes = given.panes.iter().map(|pattern| PanePattern::of(pattern));
+        let panes = panes.collect::<Result<_>>().map_err(|error| wrong(format!("panes: {}", error.message)))?;
+        let labels = given.labels.iter().map(|terms| Selector::of_terms(terms)).collect::<Result<_>>();
+        let labels = labels.map_err(|error| wrong(format!("labels: {}", error.message)))?;
+        Labels::default().with(&given.label).map_err(|error| wrong(format!("label: {}", error.message)))?;
         let hosts = given.hosts.iter().map(|host| Glob::new(host)).collect();
-        Ok(Self { given, condition, panes, hosts, every, timeout, post, typing })
+        Ok(Self { given, condition, panes, labels, hosts, every, timeout, post, typing })
     }
 
     /// Returns its name.
@@ -149,6 +154,7 @@ impl Rule {
     pub(crate) fn is_in(&self, pane: &PaneInfo, agent: Option<&str>) -> bool {
         let agents = &self.given.agents;
         (agents.is_empty() || agent.is_some_and(|agent| agents.iter().any(|wanted| wanted == agent)))
+            && self.labels.iter().all(|selector| selector.matches(&pane.labels))
             && (self.panes.is_empty() || self.panes.iter().any(|pattern| pattern.matches(pane)))
     }
 
@@ -159,9 +165,20 @@ impl Rule {
 }
 
 impl PanePattern {
+    fn of(pattern: &str) -> Result<Self> {
+        if is_selector(pattern) {
+            return pattern.parse().map(Self::Labels);
+        }
+        Ok(match pattern.split_once(':') {
+            Some((session, window)) => Self::Within(Glob::new(session), Glob::new(window)),
+            None => Self::Any(Glob::new(pattern)),
+        })
+    }
+
     fn matches(&self, pane: &PaneInfo) -> bool {
         let PaneInfo { id, session, window, window_index, index, title, .. } = pane;
         match self {
+            Self::Labels(selector) => selector.matches(&pane.labels),
             Self::Any(glob) => {
                 glob.matches(session) || glob.matches(window) || glob.matches(title) || glob.matches(&id.to_string())
             }
@@ -386,6 +403,9 @@ pub(crate) mod tests {
             ("ended = true\nrun = ['x']\ntimeout = '2h'", "timeout: expected"),
             ("ended = true\ntype = ''", "type: the text is empty"),
             ("ended = true\nnotify = true\ninto = 'x'", "into: needs"),
+            ("ended = true\nnotify = true\nlabels = ['role']", "labels: invalid selector"),
+            ("ended = true\nnotify = true\npanes = ['{a=1,b}']", "panes: invalid selector"),
+            ("ended = true\nlabel = { A = 'x' }", "label: labels: invalid key"),
         ] {
             let refused = rules(&format!("{good}{fields}")).unwrap_err().message;
             assert!(refused.contains(error), "{fields}: {refused}");
@@ -410,6 +430,7 @@ pub(crate) mod tests {
             window: "build-api".into(),
             window_index: 2,
             title: "vim".into(),
+            labels: Labels::parse("role=build,team=a"),
             ..PaneInfo::of(PaneId(7))
         };
         let is_in = |panes: &str, agents: &str, agent: Option<&str>| {
@@ -424,6 +445,12 @@ pub(crate) mod tests {
         }
         for no in ["'build'", "'other:*'", "'work:3'", "'%70'", "'work:test*'"] {
             assert!(!is_in(no, "", None), "{no}");
+        }
+        assert!(is_in("'{role=b*,team!=b}'", "", None) && !is_in("'{role=test}'", "", None));
+        for (labels, yes) in [("'role=build'", true), ("'role=build', 'team=b'", false), ("'role=build,team=a'", true)]
+        {
+            let set = rules(&format!("[[when]]\nname='a'\nended=true\nlabel={{a='1'}}\nlabels=[{labels}]")).unwrap();
+            assert_eq!(set.rules[0].is_in(&pane, None), yes, "{labels}");
         }
         assert!(is_in("", "'claude'", Some("claude")));
         assert!(!is_in("", "'claude'", Some("codex")) && !is_in("", "'claude'", None));

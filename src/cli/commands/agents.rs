@@ -11,6 +11,7 @@ use muxtap_base::{clock::now_ms, plain};
 use super::{
     Caller, Outcome,
     events::join_targets,
+    label::{term, with_labels},
     listed,
     output::{self, Failure, Table, short_duration},
 };
@@ -39,6 +40,10 @@ pub(in crate::cli) struct Agents {
     /// List only agents in these panes; names may contain `*`; repeatable (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
+    /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
+    /// repeatable, all must match
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with = "targets", value_parser = term)]
+    labels: Vec<String>,
     /// Print a line for each agent, then one for each change of state
     #[arg(short, long)]
     watch: bool,
@@ -61,7 +66,8 @@ impl Agents {
         self.watch
     }
 
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
+        self.targets = with_labels(self.targets, &self.labels);
         match self.word {
             Some(AgentsCommand::Explain(explain)) => return one_request::run(&explain, caller).await,
             Some(AgentsCommand::Install(install)) => return install.run(caller),

@@ -334,7 +334,7 @@ async fn kill(caller: &Caller, kind: &str, target: Option<String>) -> Outcome {
     print_done(caller, &done)
 }
 
-async fn patch(caller: &Caller, kind: &str, target: Option<String>, change: &PatchRequest) -> Outcome {
+pub(super) async fn patch(caller: &Caller, kind: &str, target: Option<String>, change: &PatchRequest) -> Outcome {
     let target = caller.target(target)?;
     let done = caller.client().await?.patch(&path_named(kind, &target)?, change).await?;
     print_done(caller, &done)

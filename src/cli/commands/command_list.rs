@@ -12,6 +12,7 @@ use super::{
     Caller, Outcome, duration,
     events::join_targets,
     fitting,
+    label::{term, with_labels},
     output::{self, Failure, Table},
     path_named,
 };
@@ -41,6 +42,10 @@ pub(in crate::cli) struct Commands {
     /// The panes; names may contain `*`; repeatable (default: the caller's)
     #[arg(short = 't', value_name = "PANE", num_args = 1..)]
     targets: Vec<String>,
+    /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
+    /// repeatable, all must match
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with = "targets", value_parser = term)]
+    labels: Vec<String>,
     /// Print at most this many of each pane, the latest ones
     #[arg(short = 'n', value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     n: Option<u64>,
@@ -65,6 +70,7 @@ impl Commands {
     }
 
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
+        self.targets = with_labels(self.targets, &self.labels);
         if self.targets.is_empty() {
             self.targets.push(caller.target(None)?);
         }
@@ -85,7 +91,7 @@ impl Commands {
         let mut client = caller.client().await?;
         let mut targets = Vec::new();
         for target in &self.targets {
-            if target.contains('*') {
+            if is_pattern(target) {
                 targets.extend(fitting(&mut client, target).await?);
             } else {
                 targets.push(target.clone());

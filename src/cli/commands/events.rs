@@ -2,9 +2,15 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{Caller, Outcome, output, read::Format, since};
+use super::{
+    Caller, Outcome,
+    label::{term, with_labels},
+    output,
+    read::Format,
+    since,
+};
 use crate::{
-    api::{Error, EventKind, EventsRequest, ScreenFormat},
+    api::{Error, EventKind, EventsRequest, ScreenFormat, items},
     cli::{
         EXIT_ERROR,
         follow::{FollowedEvents, Recovery},
@@ -27,6 +33,10 @@ pub(in crate::cli) struct Events {
     /// Print only events of these panes; names may contain `*`; repeatable (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
+    /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
+    /// repeatable, all must match
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with = "targets", value_parser = term)]
+    labels: Vec<String>,
     #[arg(long, value_name = "TYPES", help = help_of_types())]
     types: Option<String>,
     /// Format of output
@@ -69,7 +79,7 @@ impl From<Screen> for ScreenFormat {
 impl Events {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request = EventsRequest {
-            panes: join_targets(&self.targets)?,
+            panes: join_targets(&with_labels(self.targets, &self.labels))?,
             types: self.types,
             format: self.format.into(),
             screen: self.screen.into(),
@@ -104,7 +114,7 @@ fn with_id(data: &[u8], id: Option<&str>) -> Vec<u8> {
 
 /// Joins targets for a query. Error: a target holds a comma, which separates them there.
 pub(super) fn join_targets(targets: &[String]) -> Result<Option<String>, Error> {
-    if let Some(target) = targets.iter().find(|target| target.contains(',')) {
+    if let Some(target) = targets.iter().find(|target| items(target).count() > 1) {
         return Err(Error::invalid(format!("{target}: a name with a comma cannot be followed; use its id")));
     }
     Ok((!targets.is_empty()).then(|| targets.join(",")))

@@ -8,6 +8,7 @@ use muxtap_engine::is_number;
 use super::{
     Caller, Outcome,
     events::join_targets,
+    label::{term, with_labels},
     listed,
     output::{self, Table, place, short_duration},
     path_named,
@@ -123,6 +124,10 @@ pub(in crate::cli) struct ListPanes {
     /// List only panes of this session, window or pane; names may contain `*`
     #[arg(short = 't', value_name = "TARGET")]
     target: Option<String>,
+    /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
+    /// repeatable, all must match
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with = "target", value_parser = term)]
+    labels: Vec<String>,
     /// List panes of all sessions; the default
     #[arg(short = 'a', conflicts_with = "target")]
     all: bool,
@@ -444,14 +449,14 @@ impl ListPanes {
     pub(in crate::cli) fn plain(words: &mut Words) -> Option<Self> {
         let (format, target) = (words.value('F'), words.value('t'));
         let (all, session) = (words.has('a'), words.has('s'));
-        (!all || target.is_none()).then_some(Self { format, target, all, session, watch: false })
+        (!all || target.is_none()).then_some(Self { format, target, labels: Vec::new(), all, session, watch: false })
     }
 
     /// Returns the target. With `-s` a number is a session.
     fn targets(&self) -> Vec<String> {
         let is_session = |target: &str| self.session && is_number(target);
         let whole = |target: &String| if is_session(target) { format!("{target}:") } else { target.clone() };
-        self.target.iter().map(whole).collect()
+        with_labels(self.target.iter().map(whole).collect(), &self.labels)
     }
 }
 
@@ -480,9 +485,12 @@ impl Seen for ListPanes {
         if let Some(error) = nothing_there(&self.targets(), list.panes.is_empty()) {
             return Err(error);
         }
-        let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
+        let mut head = vec!["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"];
+        let has_labels = list.panes.iter().any(|pane| !pane.labels.is_empty());
+        head.extend(has_labels.then_some("LABELS"));
+        let mut table = Table::new(&head);
         for pane in &list.panes {
-            table.row(&[
+            let mut row = vec![
                 shown(pane.host.as_deref(), pane.id),
                 // An ended pane no longer has a place.
                 if pane.window_id.is_empty() {
@@ -497,7 +505,9 @@ impl Seen for ListPanes {
                 mark(pane.active),
                 state(pane),
                 pane.path.clone(),
-            ]);
+            ];
+            row.extend(has_labels.then(|| pane.labels.to_string()));
+            table.row(&row);
         }
         let mut key = list.clone();
         key.panes.iter_mut().for_each(|pane| pane.cursor = None);

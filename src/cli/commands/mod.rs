@@ -20,6 +20,7 @@ pub(super) mod events;
 pub(super) mod group;
 pub(super) mod hosts;
 pub(super) mod input;
+pub(super) mod label;
 pub(super) mod layout;
 pub(super) mod list;
 pub(super) mod mcp;

@@ -14,6 +14,7 @@ use super::{
     Caller, Outcome,
     command_list::{Ended, Wanted},
     events::join_targets,
+    label::{term, with_labels},
     lines::{Lines, Style},
     listed, nothing_fits,
     output::{self, ColorChoice, Failure},
@@ -89,8 +90,12 @@ pub(in crate::cli) struct Tail {
     #[arg(short = 't', value_name = "TARGET")]
     target: Vec<String>,
     /// Panes: %3, work:1.0, 'work:*', '*:logs'
-    #[arg(value_name = "TARGET", required_unless_present = "target")]
+    #[arg(value_name = "TARGET", required_unless_present_any = ["target", "labels"])]
     targets: Vec<String>,
+    /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
+    /// repeatable, all must match
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with_all = ["target", "targets"], value_parser = term)]
+    labels: Vec<String>,
 }
 
 impl Tail {
@@ -101,6 +106,7 @@ impl Tail {
 
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         self.targets.append(&mut self.target);
+        self.targets = with_labels(self.targets, &self.labels);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
         if self.commands {
             let wanted = Wanted { grep: self.grep.as_ref().map(Regex::as_str), ..Wanted::default() };

@@ -13,13 +13,20 @@ use clap::{ArgGroup, Args};
 use muxtap_base::{nonce, plain};
 use signal_hook::low_level;
 
-use super::{Caller, Outcome, duration, output, since};
+use super::{
+    Caller, Outcome, duration,
+    label::{term, with_labels},
+    output, since,
+};
 use crate::{
     api::{
         Error, ErrorCode, PredicateKind, PredicateReport, StandsBefore, StatusIs, WaitAnswer, WaitMode, WaitOutcome,
         WaitRequest,
     },
-    cli::{EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, notify, output::Failure, quick::Words, url},
+    cli::{
+        EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, caller::host_of, notify, output::Failure,
+        quick::Words, url,
+    },
 };
 pub(in crate::cli) use result::WaitResult;
 
@@ -57,8 +64,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 )]
 pub(in crate::cli) struct WaitFor {
     /// The panes; repeatable
-    #[arg(short = 't', value_name = "PANE", required = true, num_args = 1..)]
+    #[arg(short = 't', value_name = "PANE", required_unless_present = "labels", num_args = 1..)]
     targets: Vec<String>,
+    /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
+    /// repeatable, all must match
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with = "targets", value_parser = term)]
+    labels: Vec<String>,
     /// Wait until one pane meets all conditions; the default
     #[arg(long, conflicts_with = "all")]
     any: bool,
@@ -139,6 +150,7 @@ impl WaitFor {
         let short_timeout = words.value('T').map(|time| duration(&time)).transpose().ok()?;
         let wait = Self {
             targets: words.values('t'),
+            labels: Vec::new(),
             any: words.has_long("any"),
             all: words.has_long("all"),
             patterns: words.values('p'),
@@ -176,7 +188,8 @@ impl WaitFor {
         is_valid.then_some(wait)
     }
 
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
+        self.targets = with_labels(self.targets, &self.labels);
         if self.background {
             return self.leave(caller).await;
         }
@@ -294,7 +307,7 @@ async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<
 
 /// Returns the ids that a wait for these panes may have: that of their host first.
 fn ids_of(caller: &Caller, id: &str, panes: &[String]) -> Vec<String> {
-    let named = panes.iter().find_map(|pane| Some(pane.split_once('/')?.0));
+    let named = panes.iter().find_map(|pane| host_of(pane));
     let elsewhere = caller.server.to_str().filter(|_| caller.server.is_relative());
     let host = named.or_else(|| Some(elsewhere?.split_once('/')?.0));
     host.map(|host| format!("{host}/{id}")).into_iter().chain([id.to_owned()]).collect()

@@ -162,7 +162,7 @@ impl Server {
     pub async fn agents_within(&self, targets: &[String]) -> Result<AgentList> {
         let scopes = self.scopes(targets).await?;
         let mut list = self.agents().await?;
-        list.agents.retain(|one| scopes.include(one));
+        list.agents.retain(|one| self.include_agent(&scopes, one));
         Ok(list)
     }
 
@@ -239,6 +239,7 @@ impl Host {
             title: row.title.clone(),
             command: row.command.clone(),
             path: row.path.clone(),
+            labels: row.labels.clone(),
             pid: row.pid,
             size: row.size,
             dead: row.dead,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use muxtap_api::{AgentInfo, Error, ErrorCode, PaneInfo, Result, SessionInfo, WindowInfo};
+use muxtap_api::{AgentInfo, Error, ErrorCode, Labels, PaneInfo, Result, SessionInfo, WindowInfo};
 use muxtap_base::glob::Glob;
 use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 
-use super::targets::{Finder, Found, PanePart, SessionPart, Target, WindowPart};
+use super::targets::{Finder, Found, PanePart, Selector, SessionPart, Target, WindowPart, is_selector};
 
 use crate::{PaneState, Server, limits};
 
@@ -21,6 +21,8 @@ pub struct Names<'a> {
     pub window: Option<WindowNames<'a>>,
     /// The pane's id, and its index in the window; `None` for a whole session or window.
     pub pane: Option<(PaneId, u32)>,
+    /// The pane's labels; `None` for a whole session or window, and where they are not known.
+    pub labels: Option<&'a Labels>,
 }
 
 /// The names of a window.
@@ -36,7 +38,7 @@ pub struct WindowNames<'a> {
 
 impl<'a> From<&'a SessionInfo> for Names<'a> {
     fn from(session: &'a SessionInfo) -> Self {
-        Self { session: &session.name, session_id: &session.id, window: None, pane: None }
+        Self { session: &session.name, session_id: &session.id, window: None, pane: None, labels: None }
     }
 }
 
@@ -47,6 +49,7 @@ impl<'a> From<&'a WindowInfo> for Names<'a> {
             session_id: &window.session_id,
             window: Some(WindowNames { id: &window.id, name: &window.name, index: window.index }),
             pane: None,
+            labels: None,
         }
     }
 }
@@ -59,6 +62,7 @@ impl<'a> From<&'a PaneInfo> for Names<'a> {
             session_id: &pane.session_id,
             window: Some(window).filter(|window| !window.id.is_empty()),
             pane: Some((pane.id, pane.index)),
+            labels: Some(&pane.labels),
         }
     }
 }
@@ -70,6 +74,7 @@ impl<'a> From<&'a AgentInfo> for Names<'a> {
             session_id: &agent.session_id,
             window: Some(WindowNames { id: &agent.window_id, name: &agent.window, index: agent.window_index }),
             pane: Some((agent.pane, agent.index)),
+            labels: None,
         }
     }
 }
@@ -83,6 +88,11 @@ impl Scopes {
     pub fn include<'a>(&self, named: impl Into<Names<'a>>) -> bool {
         let named = named.into();
         self.0.is_empty() || self.0.iter().any(|scope| scope.matches(named))
+    }
+
+    /// Returns whether some target selects by labels, which change.
+    pub(crate) fn select(&self) -> bool {
+        self.0.iter().any(|scope| matches!(scope, Scope::Labels(_)))
     }
 
     /// Iterates over the targets in their order.
@@ -99,6 +109,8 @@ pub(crate) enum Scope {
     Pane(PaneId),
     /// A window.
     Window(WindowId),
+    /// Panes by their labels.
+    Labels(Selector),
     /// A session, a window or a pane by names and indexes.
     Named {
         /// The session's name or id.
@@ -126,9 +138,10 @@ pub(crate) enum SessionScope {
     One(SessionId),
 }
 
-/// Returns whether a target may mean many panes, including future ones.
+/// Returns whether a target, perhaps with its host, may mean many panes, including future ones.
 pub fn is_pattern(target: &str) -> bool {
-    target.contains('*')
+    let behind_host = target.split_once('/').filter(|(host, _)| !host.contains('{'));
+    target.contains('*') || is_selector(behind_host.map_or(target, |(_, target)| target))
 }
 
 /// Rejects more targets than a request may have, and longer ones.
@@ -151,6 +164,7 @@ impl Scope {
     fn matches(&self, named: Names<'_>) -> bool {
         match self {
             Self::Pane(id) => named.pane.is_some_and(|(pane, _)| pane == *id),
+            Self::Labels(selector) => named.labels.is_some_and(|labels| selector.matches(labels)),
             Self::Window(id) => named.window.is_some_and(|window| window.id == id.to_string()),
             Self::Named { session, window, pane } => {
                 (session == named.session || session == named.session_id)
@@ -185,6 +199,9 @@ impl Scope {
     /// Parses a target that means the same for every caller; `None` if its meaning depends on the
     /// caller's place.
     fn absolute(text: &str) -> Result<Option<Self>> {
+        if is_selector(text) {
+            return text.parse().map(|selector| Some(Self::Labels(selector)));
+        }
         if is_pattern(text) {
             let (session, window) = text.split_once(':').unwrap_or((text, "*"));
             let session = SessionScope::Named(Glob::new(session));
@@ -198,6 +215,7 @@ impl Scope {
         Ok(match target {
             Target::Pane(id) => Some(Self::Pane(id)),
             Target::Window(id) => Some(Self::Window(id)),
+            Target::Labels(selector) => Some(Self::Labels(selector)),
             Target::Number(number) => return Err(Error::bare_number(&number, &[])),
             Target::Place { session: SessionPart::Named(session), window, pane } => Some(Self::Named {
                 session,
@@ -231,6 +249,13 @@ impl Server {
             });
         }
         Ok(Scopes(scopes))
+    }
+
+    /// Returns whether targets include an agent, whose pane's labels are those of the last listing.
+    pub fn include_agent(&self, scopes: &Scopes, agent: &AgentInfo) -> bool {
+        let topology = self.host.server().topology();
+        let labels = topology.pane(agent.pane).map(|row| &row.labels);
+        scopes.include(Names { labels, ..agent.into() })
     }
 
     /// Resolves the targets of a list of sessions, like [`Self::scopes`]. Such a target can only
@@ -326,19 +351,41 @@ mod tests {
             window_id: "@4".into(),
             window_index: 2,
             index: 0,
+            labels: Labels::parse("role=build"),
             ..PaneInfo::of(PaneId(1))
         };
-        for yes in ["%1", "work:", "work:2", "work:build-api.0", "w*", "work:*", "work:build-*", "*:*api", "work:2.*"] {
+        for yes in [
+            "%1",
+            "work:",
+            "work:2",
+            "work:build-api.0",
+            "w*",
+            "work:*",
+            "work:build-*",
+            "*:*api",
+            "work:2.*",
+            "{role=b*}",
+        ] {
             assert!(matches(yes, &info), "{yes}");
         }
-        for refused in ["2", ""] {
+        for refused in ["2", "", "{a=1,b}"] {
             assert!(Scope::absolute(refused).is_err(), "{refused:?}");
         }
         for relative in ["work:+1", "work:.-1", "+1", ":2", ".1", ":w*", "work"] {
             assert!(Scope::absolute(relative).unwrap().is_none(), "{relative}");
         }
-        for no in ["%2", "wor:", "work:1", "x*", "work:test*", "work:2.1"] {
+        for no in ["%2", "wor:", "work:1", "x*", "work:test*", "work:2.1", "{role=test}"] {
             assert!(!matches(no, &info), "{no}");
+        }
+    }
+
+    #[test]
+    fn a_selector_is_a_pattern_also_on_a_host() {
+        for yes in ["w*", "{a=1}", "box/{a=1}", "box/{a=x/y}", "{a=x/y}"] {
+            assert!(is_pattern(yes), "{yes}");
+        }
+        for no in ["w", "{last}", "box/{last}", "{a=1", "w:{a=1}"] {
+            assert!(!is_pattern(no), "{no}");
         }
     }
 
@@ -349,6 +396,7 @@ mod tests {
             session_id: "$0",
             window: Some(WindowNames { id: "@0", name: "sh", index: 0 }),
             pane: None,
+            labels: None,
         };
         let session = Names { window: None, ..window };
         for (pattern, is_window, is_session) in [
@@ -361,6 +409,7 @@ mod tests {
             ("$0", true, true),
             ("w*", true, true),
             ("work:s*", true, false),
+            ("{a!=b}", false, false),
         ] {
             assert_eq!((matches(pattern, window), matches(pattern, session)), (is_window, is_session), "{pattern}");
         }

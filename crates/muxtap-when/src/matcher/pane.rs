@@ -1,22 +1,86 @@
 //! What rules know of one pane: the line being printed, and what rules typed.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::Instant,
 };
 
-use muxtap_api::PaneInfo;
+use muxtap_api::{AgentInfo, AgentState, PaneInfo, ProgressState};
 use muxtap_core::stream::decoder::TextDecoder;
 
-use super::{
-    Pane,
-    pieces::{Piece, Place},
-};
+use super::pieces::{Piece, Place};
 use crate::{
     facts::{Facts, beginning},
-    limits::{LINE_BYTES, TYPED_REST},
+    limits::{ECHO, LINE_BYTES, TYPED_REST},
     rule::{Condition, Rule},
 };
+
+/// The state of a pane.
+pub(super) struct Pane {
+    pub(super) info: PaneInfo,
+    /// Removes escape sequences.
+    pub(super) decoder: TextDecoder,
+    /// The line being printed, at most [`LINE_BYTES`] of it.
+    pub(super) line: String,
+    /// Where the next text goes.
+    pub(super) place: Place,
+    /// The rules that fired for that line, or saw it and did not fire.
+    pub(super) line_seen: HashSet<usize>,
+    /// The rows that match, by rule; `None` until the first screen.
+    pub(super) rows: Option<HashMap<usize, BTreeSet<u16>>>,
+    /// The last output.
+    pub(super) printed: Option<Instant>,
+    /// The rules that have not seen the screen yet: they were added after the last one.
+    pub(super) screen_unseen: HashSet<usize>,
+    /// How many of the rules of quiet have seen the current one.
+    pub(super) quiets_seen: usize,
+    /// The rules of quiet that were added since the last output: the current quiet is no news to them.
+    pub(super) quiets_new: HashSet<usize>,
+    pub(super) agent: Option<Agent>,
+    pub(super) progress: Option<ProgressState>,
+    /// When rules fired last, by name: the places change with the rules.
+    pub(super) fired: HashMap<String, Instant>,
+    pub(super) typed: Option<Typed>,
+}
+
+/// What is known of a pane's agent.
+#[derive(PartialEq, Eq)]
+pub(super) struct Agent {
+    pub(super) kind: String,
+    pub(super) state: AgentState,
+    pub(super) question: Option<String>,
+    pub(super) pid: Option<u32>,
+}
+
+impl Agent {
+    pub(super) fn of(info: &AgentInfo) -> Self {
+        let AgentInfo { agent, state, question_id, question, pid, .. } = info;
+        Self {
+            kind: agent.clone(),
+            state: *state,
+            question: question_id.clone().or_else(|| question.clone()),
+            pid: *pid,
+        }
+    }
+}
+
+/// What rules typed into a pane.
+pub(super) struct Typed {
+    /// The lines, latest last, and when each was typed.
+    pub(super) lines: VecDeque<(String, Instant)>,
+    pub(super) at: Instant,
+}
+
+impl Typed {
+    /// Returns whether a text is the echo of what was typed a moment ago: that line, perhaps after a prompt.
+    pub(super) fn is_echo(&self, text: &str, now: Instant) -> bool {
+        let text = text.trim();
+        let recent = self.lines.iter().filter(|(_, at)| now.saturating_duration_since(*at) <= ECHO);
+        let before = recent.filter_map(|(line, _)| text.strip_suffix(line.as_str()));
+        // `y` is the echo in `[y/N] y`, and not in `ready`.
+        before.into_iter().any(|before| !before.ends_with(char::is_alphanumeric))
+    }
+}
 
 impl Pane {
     pub(super) fn new(info: PaneInfo) -> Self {

@@ -2,7 +2,10 @@ use muxtap_api::{AgentEvidence, Cursor, Epoch, Gap, GapReason, Size};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{limits::TYPED_REST, rule::tests::rules};
+use crate::{
+    limits::{ECHO, TYPED_REST},
+    rule::tests::rules,
+};
 
 /// Rules on one pane, `%1` (`work:build`), with a clock of its own.
 struct World {

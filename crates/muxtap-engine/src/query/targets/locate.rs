@@ -5,8 +5,12 @@ use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 use muxtap_tmux::{PaneRow, SessionRow, Topology, WindowRow};
 
 use super::{
-    PanePart, SessionPart, Sign, Target, WINDOW_WORDS, WindowPart, is_number, layout, resolve::ambiguous_number,
+    PanePart, Selector, SessionPart, Sign, Target, WINDOW_WORDS, WindowPart, is_number, layout,
+    resolve::ambiguous_number,
 };
+
+/// The most panes that an error names.
+const SHOWN: usize = 16;
 
 /// The meaning of a target.
 #[derive(Debug)]
@@ -103,6 +107,7 @@ impl<'a> Finder<'a> {
             }
             Target::Number(number) => Err(ambiguous_number(topology, number)),
             Target::Marked => Ok(Found::Ask("{marked}".to_owned())),
+            Target::Labels(selector) => self.window(&Target::Pane(self.labeled(selector)?)),
             Target::Name(name) => self.named_anywhere(name).map(Found::Here),
             Target::Sign(sign) => match sign {
                 Sign::Tmux(word) if !WINDOW_WORDS.contains(&word.as_str()) => self.pane_sign(word).map(Found::Ask),
@@ -122,6 +127,7 @@ impl<'a> Finder<'a> {
                 let row = self.topology.pane(*id).ok_or_else(|| Error::not_found(format!("no pane {id}")))?;
                 Ok(Found::Here(row.id))
             }
+            Target::Labels(selector) => self.labeled(selector).map(Found::Here),
             Target::Sign(Sign::Offset(by)) => {
                 let origin = self.origin()?;
                 self.beside_pane(origin.window, *by).map(Found::Here)
@@ -279,6 +285,25 @@ impl<'a> Finder<'a> {
         }
     }
 
+    /// Finds the only pane with these labels.
+    fn labeled(&self, selector: &Selector) -> Result<PaneId> {
+        let labeled = self.topology.panes.iter().filter(|row| selector.matches(&row.labels));
+        let found: Vec<_> = labeled.map(|row| row.id).collect();
+        match found.as_slice() {
+            [only] => Ok(*only),
+            [] => Err(Error::not_found("no pane has these labels")),
+            several => {
+                let found: Vec<_> = several.iter().map(PaneId::to_string).collect();
+                let more = if found.len() > SHOWN { ", …" } else { "" };
+                let shown: Vec<_> = found.iter().take(SHOWN).map(String::as_str).collect();
+                let message =
+                    format!("{} panes have these labels: {}{more}; expected one", found.len(), shown.join(", "));
+                Err(Error::new(ErrorCode::AmbiguousTarget, message)
+                    .with_details(serde_json::json!({ "candidates": found })))
+            }
+        }
+    }
+
     /// Finds the window that a sign means in a session, relative to its current window or the
     /// caller's.
     fn beside_window(&self, session: SessionId, current: WindowId, sign: &Sign) -> Result<Found<&'a WindowRow>> {
@@ -430,6 +455,7 @@ mod tests {
             title: String::new(),
             command: String::new(),
             path: String::new(),
+            labels: muxtap_api::Labels::default(),
         };
         Topology {
             exits_unattached: false,

@@ -1,15 +1,18 @@
 //! Targets, in the form of tmux's `-t`: `%3`, `@1`, `$0`, `session`, `session:window`,
-//! `session:window.pane`, and targets relative to the caller's place (`:2`, `.1`, `+`, `{last}`).
+//! `session:window.pane`, targets relative to the caller's place (`:2`, `.1`, `+`, `{last}`), and
+//! labels (`{role=build}`).
 //! Names are exact; more than one match is an error. `docs/targets.md` explains each form.
 
 mod layout;
 mod locate;
 mod resolve;
+mod selector;
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::protocol::ids::{PaneId, SessionId, WindowId};
 
 pub use locate::{Finder, Found, find_pane, find_session, find_window};
+pub use selector::{Selector, is_selector};
 
 /// A parsed target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub enum Target {
     Sign(Sign),
     /// `~`, `{marked}`: the pane that the user has marked.
     Marked,
+    /// `{role=build}`: the pane with these labels.
+    Labels(Selector),
     /// A text with a `:` or a `.`, and `$0`.
     Place {
         /// The session's id or name.
@@ -109,7 +114,7 @@ impl std::str::FromStr for Target {
                 ErrorCode::InvalidTarget,
                 format!(
                     "{text:?} is not a target: {why}; expected %3, @1, $0, session, session:window, \
-                     session:window.pane, or :window and .pane from where you are"
+                     session:window.pane, {{key=value}}, or :window and .pane from where you are"
                 ),
             ))
         };
@@ -118,6 +123,9 @@ impl std::str::FromStr for Target {
         }
         if text.chars().any(char::is_control) {
             return invalid("it contains a control character");
+        }
+        if is_selector(text) {
+            return text.parse().map(Self::Labels);
         }
         if text.starts_with('%') {
             return PaneId::from_bytes(text.as_bytes())
@@ -182,7 +190,7 @@ impl Target {
     /// tmux knows.
     pub fn is_relative(&self) -> bool {
         match self {
-            Self::Pane(_) | Self::Window(_) | Self::Number(_) => false,
+            Self::Pane(_) | Self::Window(_) | Self::Number(_) | Self::Labels(_) => false,
             Self::Name(_) | Self::Sign(_) | Self::Marked => true,
             Self::Place { session, window, pane } => {
                 !matches!(session, SessionPart::Named(_))
@@ -285,6 +293,7 @@ mod tests {
             ("^", Target::Sign(word("{start}"))),
             ("{up-of}", Target::Sign(word("{up-of}"))),
             ("{next}", Target::Sign(Sign::Offset(1))),
+            ("{a=b:c.1}", Target::Labels("{a=b:c.1}".parse().unwrap())),
             (".{bottom}", place(SessionPart::Any, None, Some(PanePart::Sign(word("{bottom}"))))),
         ] {
             assert_eq!(text.parse::<Target>().unwrap(), target, "{text}");
@@ -325,6 +334,8 @@ mod tests {
             "=",
             "{mouse}",
             "{nowhere}",
+            "{Role=build}",
+            "w:{role=build}",
             "w:{up-of}",
             "w:.{start}",
             "w:=",

@@ -1,0 +1,233 @@
+//! Labels of panes, and targets that select by them.
+
+use std::{fs, thread};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    common::{World, answering, eventually, names, type_line},
+    subscribers::Sse,
+};
+
+/// Returns a pane's labels in the list.
+fn labels(world: &World, pane: &str) -> Value {
+    let list = world.json(&["list-panes"]);
+    let panes = list["panes"].as_array().unwrap();
+    panes.iter().find(|info| info["id"] == *pane).unwrap()["labels"].clone()
+}
+
+fn option(world: &World, pane: &str) -> String {
+    world.tmux(&["display-message", "-p", "-t", pane, "#{@muxtap_labels}"])
+}
+
+#[test]
+fn labels_are_set_listed_and_removed_and_outlive_the_daemon() {
+    let world = World::with_server();
+    let pane = world.window("exec cat");
+    assert!(!world.ok(&["list-panes"]).contains("LABELS"));
+    world.ok(&["label", "-t", &pane, "team=a", "role=build"]);
+    assert_eq!(world.ok(&["label", "-t", &pane]), "role=build\nteam=a");
+    assert_eq!(option(&world, &pane), "role=build,team=a");
+    let table = world.ok(&["list-panes"]);
+    assert!(table.lines().next().unwrap().ends_with("LABELS") && table.contains("role=build,team=a"), "{table}");
+    world.kill_daemon(Signal::KILL);
+    assert_eq!(labels(&world, &pane), json!({"role": "build", "team": "a"}));
+    world.ok(&["label", "-t", &pane, "team-", "role=test"]);
+    assert_eq!(labels(&world, &pane), json!({"role": "test"}));
+    // What tmux, a shell or a format would obey.
+    let odd = "a,b=%41 #{pane_id} #(touch x) {é} ; ' \" \\ $HOME";
+    world.ok(&["label", "-t", &pane, &format!("note={odd}")]);
+    assert_eq!(labels(&world, &pane), json!({"role": "test", "note": odd}));
+    assert_eq!(world.json(&["label", "-t", &pane])["labels"]["note"], odd);
+    world.ok(&["label", "-t", &pane, "note-", "role-", "never-"]);
+    assert_eq!((labels(&world, &pane), option(&world, &pane)), (Value::Null, String::new()));
+    for words in [&["A=x"][..], &["a=\n"], &["a=1", "a=2"], &[&format!("a={}", "x".repeat(257))]] {
+        world.error("INVALID_ARGUMENT", &[&["label", "-t", &pane], words].concat());
+    }
+    for word in ["role", "role=", "="] {
+        assert_eq!(world.muxtap(&["label", "-t", &pane, word]).status, 2, "{word}");
+    }
+    assert_eq!(labels(&world, &pane), Value::Null);
+}
+
+#[test]
+fn callers_that_label_a_pane_at_once_lose_nothing() {
+    let world = World::with_server();
+    let pane = world.window("exec cat");
+    world.ok(&["list-panes"]);
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (world, pane) = (&world, &pane);
+            scope.spawn(move || world.ok(&["label", "-t", pane, &format!("k{number}=x")]));
+        }
+    });
+    assert_eq!(labels(&world, &pane).as_object().unwrap().len(), 8);
+}
+
+/// Any program with the tmux socket can set the option to anything.
+#[test]
+fn a_persons_own_option_is_read_as_far_as_it_is_labels() {
+    let world = World::with_server();
+    let pane = world.window("exec cat");
+    let set = |how: &str, text: &str| world.tmux(&["set-option", how, "-t", &pane, "@muxtap_labels", text]);
+    for (text, read) in [
+        ("role=build, team=a,,x,=,A=1", json!({"role": "build", "team": "a"})),
+        (
+            "role=#{pane_id},x=#(touch /x),esc=\u{1b}[31m,ok=1",
+            json!({"role": "#{pane_id}", "x": "#(touch /x)", "ok": "1"}),
+        ),
+        ("a=1\n%9", json!(null)),
+        (&format!("a=1,{}", "b=2,".repeat(2000)), json!(null)),
+    ] {
+        set("-p", text);
+        let (short, read_now) = (text.get(..20).unwrap_or(text), labels(&world, &pane));
+        assert_eq!(read_now, read, "{short:?}");
+    }
+    assert_eq!(world.json(&["list-panes"])["panes"].as_array().unwrap().len(), world.panes().len());
+    // A change keeps what was read.
+    set("-p", "role=build,A=1");
+    world.ok(&["label", "-t", &pane, "team=a"]);
+    assert_eq!(option(&world, &pane), "role=build,team=a");
+    // A window's labels are those of its panes that have no own ones, and stay the window's.
+    world.tmux(&["set-option", "-pu", "-t", &pane, "@muxtap_labels"]);
+    set("-w", "of=window");
+    assert_eq!(labels(&world, &pane), json!({"of": "window"}));
+    let message = world.error("CONFLICT", &["label", "-t", &pane, "of-"]);
+    assert!(message.contains("@muxtap_labels"), "{message}");
+}
+
+#[test]
+fn labels_select_panes_in_every_interface() {
+    let world = World::with_server();
+    let [a, b, c] = ["a", "b", "c"].map(|name| world.window(&format!("echo I am {name}; exec cat")));
+    for pane in [&a, &b, &c] {
+        world.await_output(pane, "^I am");
+    }
+    for (pane, label) in [(&a, "role=build"), (&b, "role=build"), (&c, "role=test")] {
+        world.ok(&["label", "-t", pane, label, &format!("number={}", pane.trim_start_matches('%'))]);
+    }
+    let listed = |words: &[&str]| names(&world.json(&[&["list-panes"], words].concat())["panes"], "id");
+    let both = [a.as_str(), b.as_str()];
+    assert_eq!(listed(&["-l", "role=build"]), both);
+    assert_eq!(listed(&["-t", "{role=b*}"]), both);
+    assert_eq!(listed(&["-l", "role=*", "-l", "role!=build"]), [c.as_str()]);
+    world.error("NOT_FOUND", &["list-panes", "-l", "role=none"]);
+    assert_eq!(world.muxtap(&["list-panes", "-l", "role"]).status, 2);
+    assert_eq!(world.muxtap(&["list-panes", "-l", "a=1", "-t", "main"]).status, 2);
+    // One pane.
+    let of_c = format!("{{role=test,number={}}}", c.trim_start_matches('%'));
+    assert!(world.ok(&["capture-pane", "-p", "-t", &of_c]).contains("I am c"));
+    let path = format!("/v1/panes/{}{}", of_c.replace('{', "%7B").replace('}', "%7D"), world.query());
+    assert_eq!(world.http("GET", &path, None).json()["id"], *c);
+    world.error("NOT_FOUND", &["capture-pane", "-p", "-t", "{role=none}"]);
+    for command in ["capture-pane", "kill-pane", "kill-window", "read"] {
+        let message = world.error("AMBIGUOUS_TARGET", &[command, "-t", "{role=build}"]);
+        assert!(message.contains(&a) && message.contains(&b), "{command}: {message}");
+    }
+    let message = world.error("INVALID_TARGET", &["capture-pane", "-t", "{role=build,x}"]);
+    assert!(message.contains("KEY=VALUE"), "{message}");
+    // tmux's words stay tmux's.
+    world.error("INVALID_TARGET", &["capture-pane", "-t", "{mouse}"]);
+    assert_eq!(world.json(&["list-windows"])["windows"].as_array().unwrap().len(), 4);
+    // Several panes.
+    let query = format!("{}&targets=main:0,%7Brole=build,number!={}%7D", world.query(), a.trim_start_matches('%'));
+    let answer = world.http("GET", &format!("/v1/panes{query}"), None).json();
+    assert!(names(&answer["panes"], "id").contains(&b), "{answer}");
+    assert!(!names(&answer["panes"], "id").contains(&a), "{answer}");
+    let wait = world.spawn(&["--json", "wait-for", "-l", "role=build", "--all", "-p", "hello", "-T", "30"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    assert_eq!(world.ok(&["--json", "send-keys", "-t", "{role=build}", "hello", "Enter"]).lines().count(), 2);
+    assert_eq!(wait.finish().json()["outcome"], "matched");
+    assert!(!world.read_all(&c).contains("hello"));
+    let tail = world.ok(&["tail", "-l", "role=build"]);
+    assert!(tail.contains("I am a") && tail.contains("I am b") && !tail.contains("I am c"), "{tail}");
+    world.ok(&["group", "set", "builders", "{role=build}"]);
+    assert_eq!(world.json(&["group", "list"])["groups"][0]["panes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_stream_of_labels_follows_a_pane_from_when_it_is_labeled() {
+    let world = World::with_server();
+    let labeled = answering(&world, &["new-window"]);
+    let later = answering(&world, &["new-session", "-s", "other"]);
+    world.ok(&["label", "-t", &labeled, "role=build"]);
+    let mut events = Sse::open(&world, "panes=%7Brole=build,x!=1%7D&types=output,pane-opened");
+    let mut seen = |pane: &str, text: &str| {
+        let mut before = String::new();
+        loop {
+            let event = events.next().unwrap();
+            before.push_str(&event.data.to_string());
+            if event.data["pane"] == *pane && event.data["text"].as_str().is_some_and(|output| output.contains(text)) {
+                return before;
+            }
+        }
+    };
+    type_line(&world, &later, "early");
+    world.await_output(&later, "^got early");
+    type_line(&world, &labeled, "first");
+    assert!(!seen(&labeled, "got first").contains("early"));
+    // As a person would.
+    world.tmux(&["set-option", "-p", "-t", &later, "@muxtap_labels", "role=build"]);
+    world.ok(&["list-panes"]);
+    let mut number = 0;
+    eventually("the pane is followed", || {
+        number += 1;
+        type_line(&world, &later, &format!("late{number}"));
+        world.await_output(&later, &format!("^got late{number}$"));
+        type_line(&world, &labeled, &format!("mark{number}"));
+        seen(&labeled, &format!("got mark{number}")).contains("got late")
+    });
+}
+
+#[test]
+fn only_a_caller_that_may_change_panes_labels_them() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_ALLOW", "read,input");
+    let pane = world.window("exec cat");
+    let message = world.error("READ_ONLY", &["label", "-t", &pane, "role=build"]);
+    assert!(message.contains("create"), "{message}");
+    assert_eq!(labels(&world, &pane), Value::Null);
+    world.tmux(&["set-option", "-p", "-t", &pane, "@muxtap_labels", "role=build"]);
+    assert_eq!(world.ok(&["label", "-t", &pane]), "role=build");
+}
+
+/// Rules count in labeled panes alone, also in one that a person labels later, and label panes.
+#[test]
+fn rules_select_panes_by_labels_and_label_them() {
+    let world = World::with_server();
+    let folder = world.path("home/muxtap");
+    fs::create_dir_all(&folder).unwrap();
+    let rules = "[[when]]\nname='labeled'\noutput='^got'\nlabels=['role=build','by!=rule']\nlabel={by='rule',role=''}\nevery='100ms'\n\
+                 [[when]]\nname='target'\noutput='^got'\npanes=['{by=rule}']\nrun=['true']\nevery='100ms'\n";
+    fs::write(folder.join("config.toml"), rules).unwrap();
+    let [pane, other] = [(); 2].map(|()| answering(&world, &["new-window"]));
+    world.ok(&["label", "-t", &pane, "role=build"]);
+    let socket = world.socket().display().to_string();
+    eventually("the server is watched", || {
+        let list = world.json(&["when", "list"]);
+        list["servers"].as_array().unwrap().iter().any(|server| *server == *socket)
+    });
+    let fired = |rule: &str| -> Vec<Value> {
+        let log = world.json(&["when", "log"])["firings"].as_array().unwrap().clone();
+        log.into_iter().filter(|firing| firing["rule"] == rule && firing["state"] != "running").collect()
+    };
+    for pane in [&other, &pane] {
+        type_line(&world, pane, "x");
+    }
+    eventually("the rule has fired", || fired("labeled").len() == 1);
+    let done = fired("labeled");
+    assert_eq!((&done[0]["pane"], &done[0]["results"]), (&json!(pane), &json!(["label: set"])), "{done:?}");
+    assert_eq!(labels(&world, &pane), json!({"by": "rule"}));
+    eventually("its own label selects the pane", || {
+        type_line(&world, &pane, "y");
+        !fired("target").is_empty()
+    });
+    // tmux reports an option's change within a second where it is asked for; a listing does at once.
+    world.tmux(&["set-option", "-p", "-t", &other, "@muxtap_labels", "role=build"]);
+    eventually("a person's label counts", || {
+        type_line(&world, &other, "z");
+        labels(&world, &other) == json!({"by": "rule"})
+    });
+    assert_eq!(fired("labeled").len(), 2);
+}

@@ -1,0 +1,162 @@
+//! Rules over many ends of the daemon: each firing happens once, or the journal names it.
+//!
+//! The long run, with its figures:
+//! `MUXTAP_KILLS=100 cargo nextest run --workspace --run-ignored only -E 'test(each_firing_of_100)' --no-capture`
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{World, eventually};
+
+const PANES: usize = 10;
+const RULES: usize = 100;
+/// The firings of a round: each rule fires once in each pane.
+const FIRINGS: usize = PANES * RULES;
+
+/// The ids that a server has received, with the number of times.
+type Received = Arc<Mutex<BTreeMap<String, usize>>>;
+
+/// Starts an HTTP server that counts the ids in the bodies that it receives; returns its URL.
+fn counting(received: &Received) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let received = received.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let received = received.clone();
+            std::thread::spawn(move || count(stream, &received));
+        }
+    });
+    url
+}
+
+/// Counts the id in a request. A daemon that was killed may have sent a part of it.
+fn count(mut stream: TcpStream, received: &Received) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let body: Value = serde_json::from_slice(&body).ok()?;
+    *received.lock().unwrap().entry(body["id"].as_str()?.to_owned()).or_default() += 1;
+    stream.write_all(b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").ok()
+}
+
+/// The journal's lines.
+#[derive(Default)]
+struct Journal {
+    /// The firings, by id: the rule and the pane.
+    begun: BTreeMap<String, (String, String)>,
+    /// Whether each that has ended was done.
+    ended: BTreeMap<String, bool>,
+    lost: usize,
+}
+
+impl Journal {
+    /// Adds what is in the files by now. A round's lines fit into both files.
+    fn read(&mut self, world: &World) {
+        self.lost = 0;
+        for name in ["m.sock.when.jsonl.1", "m.sock.when.jsonl"] {
+            for line in fs::read_to_string(world.path(name)).unwrap_or_default().lines() {
+                let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+                let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+                match line["t"].as_str() {
+                    Some("begin") => drop(self.begun.insert(text("id"), (text("rule"), text("pane")))),
+                    Some("end") => drop(self.ended.insert(text("id"), line["ok"] == true)),
+                    _ => self.lost += 1,
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "it takes minutes"]
+fn each_firing_of_100_killed_daemons_happens_once_or_is_named() {
+    let kills: usize = std::env::var("MUXTAP_KILLS").map_or(10, |kills| kills.parse().unwrap());
+    let world = World::with_server();
+    let received = Received::default();
+    let url = counting(&received);
+    let mut rules = String::new();
+    for rule in 0..RULES {
+        writeln!(rules, "[[when]]\nname='r{rule}'\noutput='^go [0-9]'\nevery='100ms'\npost={{url='{url}'}}\n").unwrap();
+    }
+    fs::create_dir_all(world.path("home/muxtap")).unwrap();
+    fs::write(world.path("home/muxtap/config.toml"), rules).unwrap();
+    let program = "stty -echo; echo ready; while read -r line; do echo \"go $line\"; done";
+    let panes: Vec<_> = (0..PANES).map(|_| world.window(program)).collect();
+    for pane in &panes {
+        world.await_output(pane, "^ready");
+    }
+    let socket = world.socket().display().to_string();
+    let mut journal = Journal::default();
+    let began = Instant::now();
+    for kill in 0..kills {
+        eventually("the server is watched", || {
+            let list = world.json(&["when", "list"]);
+            list["servers"].as_array().unwrap().iter().any(|server| *server == *socket)
+        });
+        let (begun, ended) = (journal.begun.len(), journal.ended.len());
+        let earlier: HashSet<_> = journal.begun.keys().cloned().collect();
+        let line = kill.to_string();
+        let keys: Vec<_> = panes.iter().flat_map(|pane| ["send-keys", "-t", pane, &line, "Enter", ";"]).collect();
+        world.tmux(keys.split_last().unwrap().1);
+        // From the moment in which all have fired to the one in which all are done.
+        let until = FIRINGS * kill / kills;
+        eventually("the rules have fired", || {
+            journal.read(&world);
+            journal.begun.len() == begun + FIRINGS && journal.ended.len() >= ended + until
+        });
+        world.kill_daemon(Signal::KILL);
+        journal.read(&world);
+        let of_round = journal.begun.iter().filter(|(id, _)| !earlier.contains(*id));
+        let of_round: HashSet<_> = of_round.map(|(_, of)| of).collect();
+        assert_eq!(of_round.len(), FIRINGS, "each rule fires in each pane");
+    }
+    journal.read(&world);
+    // Requests whose daemon was killed may still be on their way to the server.
+    eventually("all that is done has arrived", || {
+        let received = received.lock().unwrap();
+        journal.ended.iter().filter(|(_, done)| **done).all(|(id, _)| received.contains_key(id))
+    });
+    let received = received.lock().unwrap();
+    let done = journal.ended.values().filter(|done| **done).count();
+    let failed = journal.ended.len() - done;
+    let not_known: Vec<_> = journal.begun.keys().filter(|id| !journal.ended.contains_key(*id)).collect();
+    let happened = not_known.iter().filter(|id| received.contains_key(**id)).count();
+    println!(
+        "{} firings, {kills} kills, {:.0} s: {done} done, {failed} failed, {} not known (of which {happened} happened), {} lost",
+        journal.begun.len(),
+        began.elapsed().as_secs_f64(),
+        not_known.len(),
+        journal.lost,
+    );
+    assert_eq!((journal.begun.len(), journal.lost, failed), (kills * FIRINGS, 0, 0));
+    assert!(received.values().all(|times| *times == 1), "a firing happened twice");
+    assert!(received.keys().all(|id| journal.begun.contains_key(id)), "a firing is not in the journal");
+    assert_eq!(received.len(), done + happened);
+    // What the daemon says.
+    let log = world.json(&["when", "log", "-n", "1000"]);
+    let states: HashSet<_> =
+        log["firings"].as_array().unwrap().iter().map(|firing| firing["state"].to_string()).collect();
+    assert!(states.is_subset(&["\"done\"".to_owned(), "\"not-known\"".to_owned()].into()), "{states:?}");
+}
