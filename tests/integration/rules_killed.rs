@@ -111,6 +111,8 @@ fn each_firing_of_100_killed_daemons_happens_once_or_is_named() {
     let mut journal = Journal::default();
     let began = Instant::now();
     for kill in 0..kills {
+        // Names the server to the new daemon.
+        world.ok(&["list-panes"]);
         eventually("the server is watched", || {
             let list = world.json(&["when", "list"]);
             list["servers"].as_array().unwrap().iter().any(|server| *server == *socket)
