@@ -17,6 +17,8 @@ use muxtap_tmux::ServerChoice;
 use super::commands::agent_session::AgentSessionArgs;
 #[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
+#[cfg(feature = "fleet")]
+use super::commands::fleet::FleetArgs;
 use super::commands::open::Open;
 #[cfg(feature = "top")]
 use super::commands::top::Top;
@@ -202,6 +204,8 @@ pub(super) enum Command {
     Layout(LayoutArgs),
     Group(GroupArgs),
     Hosts(Hosts),
+    #[cfg(feature = "fleet")]
+    Fleet(FleetArgs),
     Workspace(WorkspaceArgs),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
@@ -293,6 +297,8 @@ impl Command {
             Self::Layout(args) => args.run(caller).await,
             Self::Group(args) => args.run(caller).await,
             Self::Hosts(args) => args.run(caller).await,
+            #[cfg(feature = "fleet")]
+            Self::Fleet(args) => args.run(caller).await,
             Self::Workspace(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
@@ -358,7 +364,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ),
     ("Agents", &["agents", "report-agent", "status-line", "agent-session", "approvals", "mcp", "capability"]),
     ("Record and restore", &["record", "snapshot", "layout"]),
-    ("Hosts", &["hosts", "workspace", "stdio", "bridge"]),
+    ("Hosts", &["hosts", "fleet", "workspace", "stdio", "bridge"]),
     ("Daemon", &["status", "doctor", "stop", "upgrade", "serve", "config", "token", "audit-check"]),
     ("Demo and setup", &["demo", "completions", "shell-integration"]),
 ];

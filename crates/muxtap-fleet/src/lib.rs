@@ -3,6 +3,7 @@
 //! NATS carries byte streams between two daemons; what these streams carry is the HTTP of a peer
 //! (`muxtap-peer`), as over ssh.
 
+pub mod admin;
 pub mod frame;
 mod join;
 mod pipe;

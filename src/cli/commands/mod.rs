@@ -17,6 +17,8 @@ pub(super) mod daemon;
 pub(super) mod demo;
 pub(super) mod doctor;
 pub(super) mod events;
+#[cfg(feature = "fleet")]
+pub(super) mod fleet;
 pub(super) mod group;
 pub(super) mod hosts;
 pub(super) mod input;

@@ -1,0 +1,223 @@
+//! The members of a fleet, and the file that gives them to NATS.
+//!
+//! `members.conf` is the only record of the members: comment lines have them as JSON, and the rest
+//! follows from these lines. A file whose rest differs was edited by hand and is not rewritten.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use muxtap_api::{Error, ErrorCode, Result, Tier};
+use muxtap_base::glob::Glob;
+use serde::{Deserialize, Serialize};
+
+use super::permissions::{self, Permissions};
+
+/// The member that `init` creates, with which `status` and `doctor` connect. It may use no host.
+pub const ADMIN: &str = "admin";
+/// The longest name of a member, in bytes.
+pub const NAME_BYTES: usize = 64;
+/// The most members of a fleet.
+pub const MEMBERS: usize = 10_000;
+/// The most patterns for a member's hosts.
+pub const PATTERNS: usize = 64;
+
+const HEADER: &str = "# The members of the fleet, written as a whole by `muxtap fleet add` and `muxtap fleet revoke`.\n\
+                      # Both refuse a file that was edited. The server reads it again on `nats-server --signal reload`.\n";
+const RECORD: &str = "# member ";
+
+/// A member: its key, what its daemon offers, and what it may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// Its name, one token of a subject.
+    pub name: String,
+    /// Its public nkey.
+    pub key: String,
+    /// The tiers that its daemon offers. Empty: the member is not a host.
+    pub offer: Vec<Tier>,
+    /// The tiers that it may use on hosts.
+    #[serde(rename = "use")]
+    pub uses: Vec<Tier>,
+    /// The hosts that it may use: names, or patterns with `*`.
+    pub hosts: Vec<String>,
+}
+
+impl Member {
+    /// Returns the admin with this key.
+    pub fn admin(key: String) -> Self {
+        Self { name: ADMIN.to_owned(), key, offer: Vec::new(), uses: Vec::new(), hosts: Vec::new() }
+    }
+
+    /// Returns whether it is the admin.
+    pub fn is_admin(&self) -> bool {
+        self.name == ADMIN
+    }
+
+    /// Returns whether its daemon offers something.
+    pub fn is_host(&self) -> bool {
+        !self.offer.is_empty()
+    }
+
+    /// Returns whether it may use this host at all.
+    pub fn may_use(&self, host: &str) -> bool {
+        self.hosts.iter().any(|pattern| Glob::new(pattern).matches(host))
+    }
+
+    fn check(&self) -> Result<()> {
+        check_name(&self.name)?;
+        check_key(&self.key)?;
+        let (offers, uses) = (!self.offer.is_empty(), !self.uses.is_empty());
+        if self.is_admin() && (offers || uses) {
+            return Err(Error::invalid(format!(
+                "invalid permissions of member `{ADMIN}`: it offers and uses nothing; choose another name"
+            )));
+        }
+        if !self.is_admin() && !offers && !uses {
+            return Err(Error::invalid(format!(
+                "no permissions for member `{}`: expected tiers that it offers, tiers that it uses, or both",
+                self.name
+            )));
+        }
+        if self.hosts.is_empty() == uses {
+            return Err(Error::invalid(format!(
+                "invalid hosts of member `{}`: expected patterns for a member that uses tiers, and none otherwise",
+                self.name
+            )));
+        }
+        if self.hosts.len() > PATTERNS {
+            return Err(Error::invalid(format!("too many hosts: {}; expected at most {PATTERNS}", self.hosts.len())));
+        }
+        self.hosts.iter().try_for_each(|pattern| check_pattern(pattern))
+    }
+}
+
+/// Checks a member's name.
+pub fn check_name(name: &str) -> Result<()> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !name.bytes().all(is_valid) {
+        return Err(Error::invalid(format!(
+            "invalid name of a member: {name:?}; expected 1 to {NAME_BYTES} ASCII letters, digits, `_` and `-`, not \
+             beginning with `-`"
+        )));
+    }
+    Ok(())
+}
+
+fn check_pattern(pattern: &str) -> Result<()> {
+    check_name(&pattern.replace('*', "_")).map_err(|_| {
+        Error::invalid(format!("invalid pattern for hosts: {pattern:?}; expected a name, `*` for any characters"))
+    })
+}
+
+fn check_key(key: &str) -> Result<()> {
+    let is_user = nkeys::from_public_key(key).is_ok() && key.starts_with('U');
+    if is_user { Ok(()) } else { Err(Error::invalid(format!("invalid public key: {key:?}; expected a user's nkey"))) }
+}
+
+/// All members of a fleet, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members(Vec<Member>);
+
+impl Members {
+    /// Returns the members.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.0.iter()
+    }
+
+    /// Returns the member of this name.
+    pub fn get(&self, name: &str) -> Option<&Member> {
+        self.iter().find(|member| member.name == name)
+    }
+
+    /// Adds a member. Error: an invalid member, or one whose name or key exists.
+    pub fn add(&mut self, mut member: Member) -> Result<()> {
+        for tiers in [&mut member.offer, &mut member.uses] {
+            *tiers = Tier::ALL.into_iter().filter(|tier| tiers.contains(tier)).collect();
+        }
+        member.check()?;
+        if self.0.len() >= MEMBERS {
+            return Err(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("too many members: {MEMBERS} exist; revoke one first"),
+            ));
+        }
+        // Two names that differ only in case would share files on some disks.
+        if let Some(found) = self.iter().find(|found| found.name.eq_ignore_ascii_case(&member.name)) {
+            return Err(conflict(format!("member `{}` exists; revoke it first, or choose another name", found.name)));
+        }
+        if self.iter().any(|found| found.key == member.key) {
+            return Err(conflict(format!("the key {} is that of another member", member.key)));
+        }
+        let at = self.0.partition_point(|found| found.name < member.name);
+        self.0.insert(at, member);
+        Ok(())
+    }
+
+    /// Removes a member and returns it.
+    pub fn revoke(&mut self, name: &str) -> Result<Member> {
+        let Some(at) = self.0.iter().position(|member| member.name == name) else {
+            check_name(name)?;
+            let known: Vec<_> = self.iter().map(|member| member.name.as_str()).take(20).collect();
+            return Err(Error::not_found(format!("unknown member `{name}`; members: {}", known.join(", "))));
+        };
+        Ok(self.0.remove(at))
+    }
+
+    /// Returns what NATS lets a member publish and subscribe to.
+    pub fn permissions(&self, member: &Member) -> Permissions {
+        let hosts: BTreeSet<&str> = if member.hosts.iter().any(|pattern| pattern == "*") {
+            ["*"].into()
+        } else {
+            let hosts = self.iter().filter(|host| host.is_host() && member.may_use(&host.name));
+            hosts.map(|host| host.name.as_str()).collect()
+        };
+        permissions::of(member, &hosts)
+    }
+
+    /// Renders `members.conf`.
+    pub fn render(&self) -> String {
+        let mut text = HEADER.to_owned();
+        // Writing to a String cannot fail; also below.
+        for member in self.iter() {
+            let _ = writeln!(text, "{RECORD}{}", serde_json::to_string(member).unwrap_or_default());
+        }
+        text.push_str("users: [\n");
+        for member in self.iter() {
+            let Permissions { publish, subscribe } = self.permissions(member);
+            let _ = writeln!(text, "  {{\n    # {}\n    nkey: \"{}\"\n    permissions: {{", member.name, member.key);
+            for (what, subjects) in [("publish", publish), ("subscribe", subscribe)] {
+                // NATS takes an empty list for "everything".
+                let (word, subjects) =
+                    if subjects.is_empty() { ("deny", vec![">".to_owned()]) } else { ("allow", subjects) };
+                let _ = writeln!(text, "      {what}: {{ {word}: [");
+                for subject in subjects {
+                    let _ = writeln!(text, "        \"{subject}\"");
+                }
+                text.push_str("      ] }\n");
+            }
+            text.push_str("    }\n  }\n");
+        }
+        text.push_str("]\n");
+        text
+    }
+
+    /// Parses `members.conf`. Error: a file that [`Members::render`] did not write.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut members = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let Some(record) = line.strip_prefix(RECORD) else { continue };
+            let at = |error: &dyn std::fmt::Display| conflict(format!("line {}: {error}", number + 1));
+            let member = serde_json::from_str(record).map_err(|error| at(&error))?;
+            members.add(member).map_err(|error| at(&error.message))?;
+        }
+        let expected = members.render();
+        if text == expected {
+            return Ok(members);
+        }
+        let same = text.lines().zip(expected.lines()).take_while(|(found, expected)| found == expected).count();
+        Err(conflict(format!("line {} was edited by hand", same + 1)))
+    }
+}
+
+fn conflict(message: String) -> Error {
+    Error::new(ErrorCode::Conflict, message)
+}
