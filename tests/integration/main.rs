@@ -45,6 +45,7 @@ mod ends;
 mod faults;
 mod first_hour;
 mod fleet;
+mod fleet_admin;
 mod floods;
 mod guest;
 mod hostile;

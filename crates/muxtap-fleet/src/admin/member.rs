@@ -221,3 +221,106 @@ impl Members {
 fn conflict(message: String) -> Error {
     Error::new(ErrorCode::Conflict, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns one of the keys that all tests share: making a key takes long without optimization.
+    fn key(number: usize) -> String {
+        static KEYS: LazyLock<Vec<String>> =
+            LazyLock::new(|| (0..25).map(|_| nkeys::KeyPair::new_user().public_key()).collect());
+        KEYS[number].clone()
+    }
+
+    fn tiers() -> impl Strategy<Value = Vec<Tier>> {
+        proptest::sample::subsequence(Tier::ALL.to_vec(), 0..=4)
+    }
+
+    /// A change: a member is added, or (`None`) the one of this name is revoked.
+    type Change = (String, Option<(Vec<Tier>, Vec<Tier>, Vec<String>)>);
+
+    fn change() -> impl Strategy<Value = Change> {
+        let name = prop_oneof![4 => "[a-c]{1,2}", 1 => "[a.*>$ -]{0,3}", 1 => Just(ADMIN.to_owned())];
+        let hosts = proptest::collection::vec(prop_oneof!["[a-c*]{1,2}", "[a.>\"]{0,2}"], 0..3);
+        (name, proptest::option::weighted(0.7, (tiers(), tiers(), hosts)))
+    }
+
+    proptest! {
+        /// Any sequence of changes gives a file that parses, and that has exactly its members.
+        #[test]
+        fn members_conf_is_its_members(changes in proptest::collection::vec(change(), 0..24)) {
+            let mut members = Members::default();
+            members.add(Member::admin(key(0))).unwrap();
+            let mut revoked = Vec::new();
+            for (number, (name, added)) in changes.into_iter().enumerate() {
+                match added {
+                    Some((offer, uses, hosts)) => {
+                        let before = members.clone();
+                        let member = Member { name, key: key(number + 1), offer, uses, hosts };
+                        if members.add(member).is_err() {
+                            prop_assert_eq!(&members, &before);
+                        }
+                    }
+                    None => revoked.extend(members.revoke(&name)),
+                }
+                let text = members.render();
+                prop_assert_eq!(&Members::parse(&text).unwrap(), &members);
+                for member in &revoked {
+                    prop_assert!(!text.contains(&member.key), "{}", text);
+                    if members.get(&member.name).is_none() {
+                        let subjects = ["_INBOX.", "muxtap.v1.", "$KV.muxtap_hosts."];
+                        for subject in subjects.map(|subject| format!("\"{subject}{}", member.name)) {
+                            let is_own = |line: &str| {
+                                line.trim().strip_prefix(&subject).is_some_and(|rest| rest.starts_with(['.', '"']))
+                            };
+                            prop_assert!(!text.lines().any(is_own), "{}: {}", subject, text);
+                        }
+                    }
+                }
+                // NATS takes an empty list for "everything".
+                prop_assert!(!text.contains("allow: [\n      ]"));
+            }
+        }
+
+        /// What a member may publish to is what its tiers and hosts say.
+        #[test]
+        fn a_tier_is_permitted_where_it_is_granted(
+            uses in tiers(), pattern in "[ab*]{1,2}", tier in proptest::sample::select(Tier::ALL.to_vec())
+        ) {
+            prop_assume!(!uses.is_empty());
+            let mut members = Members::default();
+            for (number, host) in ["a", "b", "ab", "bb"].into_iter().enumerate() {
+                let offer = vec![Tier::Read];
+                members.add(Member { name: host.into(), key: key(number), offer, uses: Vec::new(), hosts: Vec::new() }).unwrap();
+            }
+            let hosts = vec![pattern.clone()];
+            members.add(Member { name: "c".into(), key: key(4), offer: Vec::new(), uses: uses.clone(), hosts }).unwrap();
+            let publish = members.permissions(members.get("c").unwrap()).publish;
+            for host in ["a", "b", "ab", "bb", "c"] {
+                let of = |host| publish.contains(&crate::subject::of_tier(host, tier));
+                let granted = uses.contains(&tier) && Glob::new(&pattern).matches(host) && (host != "c" || pattern == "*");
+                prop_assert_eq!(of(host) || of("*"), granted, "{} {}", host, pattern);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_differs_names_the_line() {
+        let mut members = Members::default();
+        members.add(Member::admin(key(0))).unwrap();
+        let text = members.render();
+        assert!(text.lines().nth(3).is_some_and(|line| line == "users: ["), "{text}");
+        let edited = text.replace("users: [", "users: [ ");
+        assert_eq!(Members::parse(&edited).unwrap_err().message, "line 4 was edited by hand");
+        assert_eq!(Members::parse("").unwrap_err().message, "line 1 was edited by hand");
+        let twice = format!("{text}{}\n", text.lines().nth(2).unwrap());
+        assert!(Members::parse(&twice).unwrap_err().message.contains("exists"));
+        let broken = text.replace("{\"name\"", "{\"nome\"");
+        assert!(Members::parse(&broken).unwrap_err().message.starts_with("line 3: "));
+    }
+}
