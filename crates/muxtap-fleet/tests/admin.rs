@@ -319,7 +319,7 @@ async fn a_connection_needs_tls_and_a_key() {
     let other = Fleet::new().unwrap();
     let options = async_nats::ConnectOptions::new().add_root_certificates(other.folder.authority());
     let error = options.nkey(fleet.folder.admin_seed().unwrap()).connect(server.url()).await.err().unwrap();
-    assert_eq!(error.kind(), async_nats::ConnectErrorKind::Tls, "{error}");
+    assert!(error.to_string().contains("invalid peer certificate"), "{error}");
 }
 
 #[tokio::test]
@@ -401,8 +401,8 @@ async fn doctor_names_what_is_wrong_and_what_to_do() {
     assert!(problems().await.iter().any(|(name, why)| *name == "files" && why.contains("admin.nk")));
     fs::set_permissions(&seed, fs::Permissions::from_mode(0o600)).unwrap();
     let nats = fs::read_to_string(fleet.folder.server()).unwrap();
-    fs::write(fleet.folder.server(), nats.replace("store_dir", "stone_dir")).unwrap();
-    assert!(problems().await.iter().any(|(name, why)| *name == "configuration" && why.contains("stone_dir")));
+    fs::write(fleet.folder.server(), format!("{nats}\nodd {{\n")).unwrap();
+    assert!(problems().await.iter().any(|(name, why)| *name == "configuration" && why.contains("nats.conf")));
 }
 
 #[tokio::test]

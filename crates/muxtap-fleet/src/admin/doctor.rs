@@ -13,6 +13,7 @@ use async_nats::{Client, Event, HeaderMap, jetstream};
 use muxtap_api::{Result, Tier};
 use muxtap_base::files::{self, SecretError};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpStream,
@@ -190,9 +191,16 @@ async fn configuration(folder: &Folder) -> Finding {
 
 /// Returns what the server reports about its configuration; `None`: it is valid.
 async fn try_configuration(file: &Path) -> io::Result<Option<String>> {
-    let mut command = Command::new("nats-server");
-    command.arg("-t").arg("-c").arg(file).stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(LIMIT, command.output()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let checked = async |program| {
+        let mut command = Command::new(program);
+        command.arg("-t").arg("-c").arg(file).stdin(Stdio::null()).kill_on_drop(true);
+        timeout(LIMIT, command.output()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    };
+    let output = match checked("nats-server").await {
+        // Where Debian has it, which is not in the PATH of ordinary users.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => checked("/usr/sbin/nats-server").await?,
+        output => output?,
+    };
     if output.status.success() {
         return Ok(None);
     }
@@ -287,14 +295,23 @@ async fn storage(client: &Client) -> Vec<Finding> {
         let fix = "restore the sections `jetstream` of nats.conf, and check the disk of the folder jetstream";
         vec![Finding::problem(NAME, error.to_string(), fix)]
     };
-    let account = match jetstream::new(client.clone()).query_account().await {
-        Ok(account) => account,
-        Err(error) => return failed(&error),
-    };
     if let Err(error) = reach::ensure_bucket(client).await {
         return failed(&error.message);
     }
-    vec![Finding::ok(NAME, format!("available, {} KiB used", account.storage >> 10)), clock(client).await]
+    match storage_used(client).await {
+        Ok(used) => vec![Finding::ok(NAME, format!("available, {} KiB used", used >> 10)), clock(client).await],
+        Err(error) => failed(&error),
+    }
+}
+
+/// Returns the bytes that JetStream has stored. `async_nats` cannot read the response of NATS 2.9.
+async fn storage_used(client: &Client) -> std::result::Result<u64, async_nats::Error> {
+    let response = client.request("$JS.API.INFO", "".into()).await?;
+    let response: Value = serde_json::from_slice(&response.payload)?;
+    match response.pointer("/error/description").and_then(Value::as_str) {
+        Some(error) => Err(error.to_owned().into()),
+        None => Ok(response.get("storage").and_then(Value::as_u64).unwrap_or_default()),
+    }
 }
 
 /// Compares this machine's clock with the server's.

@@ -74,7 +74,8 @@ pub(super) fn explain(error: &ConnectError, name: &str) -> (String, &'static str
             format!("the server rejects the credentials of member `{name}`"),
             "let the server read its configuration again: nats-server --signal reload=PID",
         ),
-        ConnectErrorKind::Tls => (
+        // A rejected certificate is an error of the connection's first read.
+        kind if kind == ConnectErrorKind::Tls || error.to_string().contains("certificate") => (
             format!("TLS failed: {error}"),
             "check that the server uses tls/server.pem of this folder, and that the certificate has this name",
         ),
