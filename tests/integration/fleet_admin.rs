@@ -45,8 +45,8 @@ fn five_commands_make_a_fleet_of_two_hosts() {
     assert_eq!(
         added.text(),
         format!(
-            "[fleet]\nurl = \"tls://localhost:{port}\"\nname = \"web-1\"\ncredentials = \"~/.config/muxtap/fleet.nk\"\n\
-             tls_ca = \"~/.config/muxtap/fleet-ca.pem\"\noffer = [\"read\", \"input\"]\n"
+            "[fleet]\nurl = \"tls://localhost:{port}\"\nname = \"web-1\"\ncredentials = \"fleet.nk\"\n\
+             tls_ca = \"fleet-ca.pem\"\noffer = [\"read\", \"input\"]\n"
         )
     );
     assert!(added.stderr.contains("members/web-1.nk") && added.stderr.contains("--signal reload="), "{added:?}");

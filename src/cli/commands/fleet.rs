@@ -158,8 +158,8 @@ impl FleetArgs {
                 reload(&folder);
                 let dir = folder.path().display();
                 output::note(&format!(
-                    "on the machine of {name}, mode 0600: {dir}/members/{name}.nk as ~/.config/muxtap/fleet.nk, \
-                     {dir}/tls/ca.pem as ~/.config/muxtap/fleet-ca.pem, and in config.toml:"
+                    "on the machine of {name}, beside config.toml, mode 0600: {dir}/members/{name}.nk as fleet.nk, \
+                     {dir}/tls/ca.pem as fleet-ca.pem; in config.toml:"
                 ));
                 output::print(settings(&description, &member))?;
                 Ok(0)
@@ -242,8 +242,8 @@ fn reload(folder: &Folder) {
 fn settings(description: &Description, member: &Member) -> String {
     let offer: Vec<_> = member.offer.iter().map(|tier| format!("\"{tier}\"")).collect();
     let mut text = format!(
-        "[fleet]\nurl = \"{}\"\nname = \"{}\"\ncredentials = \"~/.config/muxtap/fleet.nk\"\n\
-         tls_ca = \"~/.config/muxtap/fleet-ca.pem\"\n",
+        "[fleet]\nurl = \"{}\"\nname = \"{}\"\ncredentials = \"fleet.nk\"\n\
+         tls_ca = \"fleet-ca.pem\"\n",
         description.url(),
         member.name
     );

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use async_nats::{Client, Event, HeaderMap, jetstream};
+use async_nats::{
+    Client, Event, RequestErrorKind,
+    jetstream::{self, stream},
+};
 use muxtap_api::{Result, Tier};
 use muxtap_base::files::{self, SecretError};
 use serde::Serialize;
@@ -30,7 +33,7 @@ use tokio_rustls::rustls::{
 use super::{
     folder::Folder,
     member::{ADMIN, Member, Members},
-    permissions::{STREAM, entry},
+    permissions::{ALL_HOSTS, MARK, STREAM},
     reach::{self, Connection, LIMIT},
     server::Description,
 };
@@ -85,7 +88,7 @@ impl Finding {
     }
 }
 
-/// Checks a fleet. Creates the bucket of the hosts if it is missing, and changes nothing else.
+/// Checks a fleet. Creates a stream for its own checks if it is missing, and changes nothing else.
 pub async fn doctor(folder: &Folder) -> Result<Vec<Finding>> {
     let description = folder.description()?;
     let mut findings = files_of(folder);
@@ -288,16 +291,13 @@ async fn unencrypted(description: &Description) -> Finding {
     }
 }
 
-/// Checks JetStream, the bucket and the clock.
+/// Checks JetStream and the clock.
 async fn storage(client: &Client) -> Vec<Finding> {
     const NAME: &str = "jetstream";
     let failed = |error: &dyn std::fmt::Display| {
         let fix = "restore the sections `jetstream` of nats.conf, and check the disk of the folder jetstream";
         vec![Finding::problem(NAME, error.to_string(), fix)]
     };
-    if let Err(error) = reach::ensure_bucket(client).await {
-        return failed(&error.message);
-    }
     match storage_used(client).await {
         Ok(used) => vec![Finding::ok(NAME, format!("available, {} KiB used", used >> 10)), clock(client).await],
         Err(error) => failed(&error),
@@ -327,17 +327,22 @@ async fn clock(client: &Client) -> Finding {
     }
 }
 
-/// Returns the least possible difference of the clocks: the server stamps an entry, which is a mark
-/// of deletion and therefore invisible.
+/// Returns the least possible difference of the clocks, from the time that the server gives to a
+/// stored message.
 async fn offset(client: &Client) -> std::result::Result<Duration, async_nats::Error> {
     let context = jetstream::new(client.clone());
-    let mut headers = HeaderMap::new();
-    headers.insert("KV-Operation", "DEL");
+    let config = stream::Config {
+        name: STREAM.to_owned(),
+        subjects: vec![MARK.to_owned()],
+        max_messages: 1,
+        storage: stream::StorageType::File,
+        ..stream::Config::default()
+    };
+    let stream = context.get_or_create_stream(config).await?;
     let before = SystemTime::now();
-    context.publish_with_headers(entry(ADMIN), headers, "".into()).await?.await?;
+    context.publish(MARK, "".into()).await?.await?;
     let after = SystemTime::now();
-    let stream = context.get_stream_no_info(STREAM).await?;
-    let stamped = SystemTime::from(stream.get_last_raw_message_by_subject(&entry(ADMIN)).await?.time);
+    let stamped = SystemTime::from(stream.get_last_raw_message_by_subject(MARK).await?.time);
     let early = before.duration_since(stamped).unwrap_or_default();
     Ok(early.max(stamped.duration_since(after).unwrap_or_default()))
 }
@@ -373,8 +378,10 @@ async fn refused(connection: Connection, member: &Member) -> std::result::Result
     let _subscription = client.subscribe(inbox.clone()).await?;
     left.push(inbox);
     // The server reads what a client sends in order: once it replies, it has refused all it refuses.
-    let stream = format!("$JS.API.STREAM.INFO.{STREAM}");
-    client.request(stream, "".into()).await?;
+    match client.request(format!("{ALL_HOSTS}.{PROBE}"), "".into()).await {
+        Err(error) if error.kind() != RequestErrorKind::NoResponders => return Err(error.into()),
+        _ => {}
+    }
     while !left.is_empty() {
         // Its reports come by another task than the reply.
         let Ok(Some(event)) = timeout(Duration::from_secs(1), events.recv()).await else { break };

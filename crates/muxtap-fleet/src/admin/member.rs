@@ -273,7 +273,7 @@ mod tests {
                 for member in &revoked {
                     prop_assert!(!text.contains(&member.key), "{}", text);
                     if members.get(&member.name).is_none() {
-                        let subjects = ["_INBOX.", "muxtap.v1.", "$KV.muxtap_hosts."];
+                        let subjects = ["_INBOX.", "muxtap.v1.", "$SRV.HELLO.muxtap."];
                         for subject in subjects.map(|subject| format!("\"{subject}{}", member.name)) {
                             let is_own = |line: &str| {
                                 line.trim().strip_prefix(&subject).is_some_and(|rest| rest.starts_with(['.', '"']))

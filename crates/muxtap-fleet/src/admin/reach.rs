@@ -1,17 +1,13 @@
-//! The admin's connection to the server: who is connected, and what hosts were last.
+//! The admin's connection to the server: which hosts are connected.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use async_nats::{
-    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, StatusCode,
-    jetstream::{self, stream},
-};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, StatusCode};
+use futures_util::StreamExt as _;
 use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::plain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use time::format_description::well_known::Rfc3339;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout, timeout_at},
@@ -20,7 +16,7 @@ use tokio::{
 use super::{
     folder::Folder,
     member::{ADMIN, Member, Members},
-    permissions::{ALL_HOSTS, BUCKET, STREAM, entry},
+    permissions::ALL_HOSTS,
 };
 use crate::subject;
 
@@ -28,10 +24,6 @@ use crate::subject;
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// How long a list waits for the next host, once one has replied.
 const NEXT: Duration = Duration::from_millis(250);
-/// The most bytes of all entries in the bucket.
-const BUCKET_BYTES: i64 = 64 << 20;
-/// The longest entry of a host, in bytes.
-const ENTRY_BYTES: i32 = 16 << 10;
 /// The most replies of hosts that are read.
 const REPLIES: usize = 10_000;
 /// The longest text of a host that is shown, in characters.
@@ -98,7 +90,7 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
 }
 
-/// A member, and what is known about its daemon.
+/// A member, and the daemons that are connected under its name.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemberStatus {
     /// The member.
@@ -108,12 +100,6 @@ pub struct MemberStatus {
     pub connected: Option<bool>,
     /// The connected daemons: one, unless the name is used twice.
     pub instances: Vec<Instance>,
-    /// What its daemon was last, in its own words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<Value>,
-    /// When it wrote that, by the server's clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_at: Option<String>,
 }
 
 /// A connected daemon, as it describes itself.
@@ -154,37 +140,14 @@ pub async fn status(folder: &Folder) -> Result<Status> {
         Error::unavailable(format!("{url}: {why}; {fix}"))
     })?;
     let client = &connection.client;
-    ensure_bucket(client).await?;
     let mut instances = instances(client, &members).await?;
-    let mut entries = entries(client).await?;
     let members = members.iter().map(|member| {
         let instances = instances.remove(&member.name).unwrap_or_default();
         let connected = member.is_host().then_some(!instances.is_empty());
-        let (last, last_at) = entries.remove(&member.name).map_or((None, None), |(last, at)| (last, Some(at)));
-        MemberStatus { member: member.clone(), connected, instances, last, last_at }
+        MemberStatus { member: member.clone(), connected, instances }
     });
     let members = members.collect();
     Ok(Status { url: description.url(), server_version: client.server_info().version, members })
-}
-
-/// Creates the bucket if it is missing. Only the admin may: the creator of a stream chooses which
-/// subjects it stores.
-pub(super) async fn ensure_bucket(client: &Client) -> Result<()> {
-    let config = stream::Config {
-        name: STREAM.to_owned(),
-        description: Some("what each host of the fleet was last".to_owned()),
-        subjects: vec![format!("$KV.{BUCKET}.>")],
-        max_messages_per_subject: 1,
-        max_message_size: ENTRY_BYTES,
-        max_bytes: BUCKET_BYTES,
-        discard: stream::DiscardPolicy::New,
-        storage: stream::StorageType::File,
-        deny_delete: true,
-        // A direct get publishes a host's bytes unchanged to a subject of the reader's choice.
-        allow_direct: false,
-        ..stream::Config::default()
-    };
-    jetstream::new(client.clone()).get_or_create_stream(config).await.map(drop).map_err(|error| unusable(&error))
 }
 
 /// Asks all hosts for their service information. Returns those of known hosts, by name.
@@ -218,22 +181,6 @@ fn instance(reply: &[u8]) -> Option<(String, Instance)> {
     Some((info.id.clone(), Instance { version: short(&info.version), machine, offer }))
 }
 
-/// Reads the entries of hosts: their contents, if those are JSON, and when they were written.
-async fn entries(client: &Client) -> Result<BTreeMap<String, (Option<Value>, String)>> {
-    let stream = jetstream::new(client.clone()).get_stream_no_info(STREAM).await.map_err(|error| unusable(&error))?;
-    let keys = stream.info_with_subjects(entry(">")).await.map_err(|error| unusable(&error))?;
-    let keys: Vec<(String, usize)> = keys.try_collect().await.map_err(|error| unusable(&error))?;
-    let mut entries = BTreeMap::new();
-    for (subject, _) in keys {
-        let Some(name) = subject.strip_prefix(&entry("")) else { continue };
-        // Deleted between the two requests.
-        let Ok(message) = stream.get_last_raw_message_by_subject(&subject).await else { continue };
-        let last = serde_json::from_slice(&message.payload).ok();
-        entries.insert(name.to_owned(), (last, message.time.format(&Rfc3339).unwrap_or_default()));
-    }
-    Ok(entries)
-}
-
-pub(super) fn unusable(error: &dyn std::fmt::Display) -> Error {
+fn unusable(error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorCode::TmuxUnavailable, format!("the server gives no usable response: {error}"))
 }

@@ -149,7 +149,8 @@ pub struct Peer {
 impl Peer {
     /// Waits until the server has read everything that was sent.
     pub async fn sync(&self) {
-        self.client.request("$JS.API.STREAM.INFO.KV_muxtap_hosts", "".into()).await.unwrap();
+        let absent = self.client.request("$SRV.INFO.muxtap.absent", "".into()).await.unwrap_err();
+        assert_eq!(absent.kind(), async_nats::RequestErrorKind::NoResponders, "{absent}");
     }
 
     /// Publishes to these subjects. Returns those that the server refused.
