@@ -269,6 +269,13 @@ async fn a_revoked_member_loses_its_connection_at_the_reload() {
     server.reload();
     fleet.connect(&server, "web-1").await.unwrap().sync().await;
     assert!(fleet.connect_with(&server, "web-1", seed).await.is_err());
+
+    // The admin gets another key in the same way.
+    fleet.folder.revoke("admin").unwrap();
+    assert!(admin::status(&fleet.folder).await.unwrap_err().message.contains("no seed of member `admin`"));
+    fleet.add("admin", &[], &[], &[]);
+    server.reload();
+    admin::status(&fleet.folder).await.unwrap();
 }
 
 #[tokio::test]

@@ -319,7 +319,7 @@ nats.conf         the configuration of the NATS server; yours to edit
 members.conf      the members' public keys and permissions; only muxtap writes it
 fleet.json        the server's address and names, for `muxtap fleet`
 tls/ca.pem        the authority that members trust: copy it to each machine
-tls/ca.key        the authority's key: with it, anybody can pretend to be the server. Back it up, do not copy it
+tls/ca.key        the authority's key: its holder can pretend to be the server. Keep it here, and in a backup
 tls/server.*      the server's certificate and its key; `muxtap fleet renew` replaces them
 members/NAME.nk   a member's secret key: move it to that member's machine
 revoked.jsonl     the members that were revoked, with their former permissions

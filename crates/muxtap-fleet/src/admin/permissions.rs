@@ -2,11 +2,10 @@
 //!
 //! NATS checks the subject of what a client publishes, but not the reply subject in it. The server
 //! and other members publish to reply subjects with permissions of their own. So each permission
-//! here is also a way to make somebody else publish:
+//! here is also a way to make the server or another member publish:
 //!
 //! - A request to JetStream makes the server publish its response anywhere in the account, and a
-//!   consumer makes it publish messages with contents that somebody chose. So no member but the admin
-//!   may send one.
+//!   consumer makes it publish stored messages. So only the admin may send one.
 //! - A question of the service protocol makes each host publish its service information, within what
 //!   hosts may publish to: inboxes and the announcement of their own name.
 
