@@ -1,9 +1,13 @@
 //! `fleet`.
 
-use std::{fmt::Write as _, net::SocketAddr, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Subcommand};
-use muxtap_base::plain;
+use muxtap_base::{plain, quoting::shell_word};
 use muxtap_fleet::admin::{self, Description, Finding, Folder, Level, Member, MemberStatus, Request, Status};
 use serde::Serialize;
 
@@ -17,7 +21,7 @@ use crate::{
     cli::EXIT_ERROR,
 };
 
-/// Create and manage a fleet: a NATS server's members and permissions
+/// Manage a fleet: a NATS server and its members
 ///
 /// These commands work on the folder of a fleet, on the machine and as the user of its NATS server.
 /// They need no daemon.
@@ -138,7 +142,7 @@ impl FleetArgs {
                 if caller.json {
                     return print(&changed(&folder, &description, None));
                 }
-                let dir = folder.path().display();
+                let dir = word(folder.path());
                 output::print(format!(
                     "{dir}: a fleet for {}; README there names the files. Next:\n\n  \
                      nats-server -c {dir}/nats.conf\n  muxtap fleet doctor --dir {dir}\n",
@@ -232,10 +236,15 @@ fn own_name() -> String {
     if admin::check_host_name(&name).is_ok() { name } else { "localhost".to_owned() }
 }
 
+/// Returns a path as a word of a shell command.
+fn word(path: &Path) -> String {
+    shell_word(&path.to_string_lossy())
+}
+
 /// Says how the server reads the change.
 fn reload(folder: &Folder) {
-    let pid = folder.pid_file();
-    output::note(&format!("let the server read the change: nats-server --signal reload={}", pid.display()));
+    let pid = word(&folder.pid_file());
+    output::note(&format!("let the server read the change: nats-server --signal reload={pid}"));
 }
 
 /// Renders the settings for a member's `config.toml`.
