@@ -209,7 +209,7 @@ async fn try_configuration(file: &Path) -> io::Result<Option<String>> {
     }
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    Ok(Some(text.lines().next_back().unwrap_or("rejected without a reason").to_owned()))
+    Ok(Some(text.lines().rfind(|line| !line.is_empty()).unwrap_or("rejected without a reason").to_owned()))
 }
 
 /// Checks the running server.

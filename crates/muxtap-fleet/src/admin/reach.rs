@@ -22,8 +22,8 @@ use crate::subject;
 
 /// How long a connection or a response may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
-/// How long a list waits for the next host, once one has replied.
-const NEXT: Duration = Duration::from_millis(250);
+/// How long a list waits for the next host, if one is missing.
+const NEXT: Duration = Duration::from_secs(1);
 /// The most replies of hosts that are read.
 const REPLIES: usize = 10_000;
 /// The longest text of a host that is shown, in characters.
@@ -156,13 +156,15 @@ async fn instances(client: &Client, members: &Members) -> Result<BTreeMap<String
     let mut replies = client.subscribe(inbox.clone()).await.map_err(|error| unusable(&error))?;
     client.publish_with_reply(ALL_HOSTS, inbox, "".into()).await.map_err(|error| unusable(&error))?;
     let mut found: BTreeMap<String, Vec<Instance>> = BTreeMap::new();
-    let (end, mut wait) = (Instant::now() + LIMIT, LIMIT);
+    let (end, hosts) = (Instant::now() + LIMIT, members.iter().filter(|member| member.is_host()).count());
     for _ in 0..REPLIES {
-        let Ok(Ok(Some(reply))) = timeout_at(end, timeout(wait, replies.next())).await else { break };
+        if found.len() == hosts {
+            break;
+        }
+        let Ok(Ok(Some(reply))) = timeout_at(end, timeout(NEXT, replies.next())).await else { break };
         if reply.status == Some(StatusCode::NO_RESPONDERS) {
             break;
         }
-        wait = NEXT;
         let Some((name, instance)) = instance(&reply.payload) else { continue };
         if members.get(&name).is_some_and(Member::is_host) {
             found.entry(name).or_default().push(instance);
