@@ -1,5 +1,12 @@
 //! A fleet's folder with a real nats-server: what its files let members do, and what not.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests are not marked as tests"
+)]
+
 mod configured;
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, time::Duration};

@@ -52,8 +52,8 @@ pub fn check_host_name(name: &str) -> Result<()> {
 
 /// Generates an authority.
 pub(super) fn authority() -> Result<Authority> {
-    let key = KeyPair::generate().map_err(failed)?;
-    let cert = authority_params()?.self_signed(&key).map_err(failed)?;
+    let key = KeyPair::generate().map_err(|error| failed(&error))?;
+    let cert = authority_params()?.self_signed(&key).map_err(|error| failed(&error))?;
     Ok(Authority { cert: cert.pem(), key: key.serialize_pem() })
 }
 
@@ -61,19 +61,19 @@ pub(super) fn authority() -> Result<Authority> {
 pub(super) fn server(authority: &Authority, names: &[String]) -> Result<Server> {
     let unusable = |error| Error::invalid(format!("invalid key of the authority: {error}; expected PEM"));
     let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key).map_err(unusable)?);
-    let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
+    let mut params = CertificateParams::new(names.to_vec()).map_err(|error| failed(&error))?;
     params.distinguished_name.push(DnType::CommonName, "muxtap fleet server");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     valid_for(&mut params, SERVER_DAYS);
-    let key = KeyPair::generate().map_err(failed)?;
-    let cert = params.signed_by(&key, &issuer).map_err(failed)?;
+    let key = KeyPair::generate().map_err(|error| failed(&error))?;
+    let cert = params.signed_by(&key, &issuer).map_err(|error| failed(&error))?;
     Ok(Server { chain: format!("{}{}", cert.pem(), authority.cert), key: key.serialize_pem() })
 }
 
 fn authority_params() -> Result<CertificateParams> {
-    let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
+    let mut params = CertificateParams::new(Vec::new()).map_err(|error| failed(&error))?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     params.distinguished_name.push(DnType::CommonName, AUTHORITY);
@@ -87,6 +87,6 @@ fn valid_for(params: &mut CertificateParams, days: u32) {
     (params.not_before, params.not_after) = ((now - DAY).into(), (now + DAY * days).into());
 }
 
-fn failed(error: rcgen::Error) -> Error {
+fn failed(error: &rcgen::Error) -> Error {
     Error::internal(format!("cannot generate a certificate: {error}"))
 }

@@ -88,7 +88,7 @@ impl Folder {
         let Some(text) = text else {
             return Err(Error::invalid(format!(
                 "invalid folder: {:?}; expected a path of UTF-8 without `\"`, `\\` and control characters",
-                folder.path
+                folder.path.to_string_lossy()
             )));
         };
         let authority = certificate::authority()?;
