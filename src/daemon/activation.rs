@@ -2,10 +2,16 @@
 //!
 //! `muxtapd.socket` listens, and systemd starts the daemon at the first connection
 //! (`sd_listen_fds(3)`). The daemon reports that it is ready and that it stops (`sd_notify(3)`),
-//! and shows at intervals that its event loop runs (`sd_watchdog_enabled(3)`). Without systemd, and on
-//! other systems, all of this does nothing.
+//! and shows at intervals that its event loop runs (`sd_watchdog_enabled(3)`). It stores its TCP ports
+//! with systemd (`FDSTORE=1`): they go on listening if the daemon is killed, and the next one gets them.
+//! Without systemd, and on other systems, all of this does nothing.
 
-use std::os::unix::net::UnixListener;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::{net::TcpListener, os::unix::net::UnixListener};
+
+#[cfg(target_os = "linux")]
+use sd_notify::NotifyState;
 
 use crate::{api::Result, config::paths::Paths};
 
@@ -26,30 +32,81 @@ pub(super) fn listen_here(listener: &UnixListener) -> std::io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
 }
 
-/// Takes the socket that systemd passed to this process. `None`: it passed none.
+/// The name of a stored port that the settings name.
+#[cfg(target_os = "linux")]
+const HTTP_PORT: &str = "http";
+
+/// The name of the page's stored port.
+#[cfg(target_os = "linux")]
+const PAGE_PORT: &str = "page";
+
+/// What systemd passes to a process.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    /// The daemon's socket, from the socket unit.
+    pub(super) local: Option<UnixListener>,
+    /// The ports that an earlier process of the service has stored; whether each is the page's.
+    pub(super) ports: Vec<(bool, TcpListener)>,
+}
+
+/// Takes what systemd passed to this process.
 ///
 /// Call it before any thread starts: it removes variables from the environment. Error: `CONFLICT`
-/// if it is not the daemon's socket, or open to other users.
+/// if the socket is not the daemon's, or open to other users.
 #[cfg(target_os = "linux")]
-pub(super) fn take_socket(paths: &Paths) -> Result<Option<UnixListener>> {
+pub(super) fn take_passed(paths: &Paths) -> Result<Passed> {
     // Without this variable `listenfd` would take descriptors that were passed to a parent process.
     if std::env::var("LISTEN_PID").ok() != Some(std::process::id().to_string()) {
-        return Ok(None);
+        return Ok(Passed::default());
     }
-    let mut passed = listenfd::ListenFd::from_env();
-    let taken = passed.take_unix_listener(0);
-    let Some(listener) = taken.map_err(|error| refused(paths, &format!("descriptor 3: {error}")))? else {
-        return Ok(None);
-    };
-    check(&listener, paths)?;
-    let prepared = listen_here(&listener).and_then(|()| listener.set_nonblocking(true));
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut descriptors = listenfd::ListenFd::from_env();
+    let mut passed = Passed::default();
+    // systemd passes the sockets of socket units first, then what was stored.
+    for index in 0..descriptors.len() {
+        match names.split(':').nth(index) {
+            Some(name @ (HTTP_PORT | PAGE_PORT)) => match descriptors.take_tcp_listener(index) {
+                Ok(port) => passed.ports.extend(port.map(|port| (name == PAGE_PORT, port))),
+                Err(error) => tracing::warn!("cannot use the stored port `{name}`: {error}"),
+            },
+            _ if passed.local.is_none() => {
+                let taken = descriptors.take_unix_listener(index);
+                passed.local = taken.map_err(|error| refused(paths, &format!("descriptor {}: {error}", 3 + index)))?;
+            }
+            _ => {}
+        }
+    }
+    let Some(listener) = &passed.local else { return Ok(passed) };
+    check(listener, paths)?;
+    let prepared = listen_here(listener).and_then(|()| listener.set_nonblocking(true));
     prepared.map_err(|error: std::io::Error| refused(paths, &error.to_string()))?;
-    Ok(Some(listener))
+    Ok(passed)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn take_socket(_: &Paths) -> Result<Option<UnixListener>> {
-    Ok(None)
+pub(super) fn take_passed(_: &Paths) -> Result<Passed> {
+    Ok(Passed::default())
+}
+
+/// Stores a port with systemd, which drops it when the service stops. A port that is stored already is
+/// stored once; without `FileDescriptorStoreMax=` in the unit, systemd ignores it.
+pub(super) async fn store(is_page: bool, port: &TcpListener) {
+    #[cfg(target_os = "linux")]
+    {
+        let name = if is_page { PAGE_PORT } else { HTTP_PORT };
+        let state = format!("FDSTORE=1\nFDNAME={name}");
+        notify(NotifyState::Custom(&state), Some(port.as_fd()), NOTIFY_LIMIT).await;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (is_page, port);
+}
+
+/// Closes a port in every process that has it, also in systemd's store, where its clients would wait in
+/// vain: systemd drops a descriptor that hangs up (`FDPOLL=`, sd_notify(3)).
+pub(super) fn close(port: &TcpListener) {
+    if let Err(error) = rustix::net::shutdown(port, rustix::net::Shutdown::Read) {
+        tracing::warn!("cannot close a port: {error}");
+    }
 }
 
 /// Checks that a passed socket is the daemon's, and that only its user can connect.
@@ -90,13 +147,13 @@ pub(super) async fn keep_notified() {
     #[cfg(target_os = "linux")]
     {
         // Without this one, systemd ends the service: it is sent, however long that takes.
-        while !notify(sd_notify::NotifyState::Ready, NEEDED_LIMIT).await {}
+        while !notify(NotifyState::Ready, None, NEEDED_LIMIT).await {}
         if let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) {
             let mut ticks = tokio::time::interval(limit / 3);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                notify(sd_notify::NotifyState::Watchdog, NOTIFY_LIMIT).await;
+                notify(NotifyState::Watchdog, None, NOTIFY_LIMIT).await;
             }
         }
     }
@@ -106,7 +163,7 @@ pub(super) async fn keep_notified() {
 /// Notifies systemd that another process is the daemon from now on.
 pub(super) async fn replaced_by(pid: u32) {
     #[cfg(target_os = "linux")]
-    notify(sd_notify::NotifyState::MainPid(pid), NEEDED_LIMIT).await;
+    notify(NotifyState::MainPid(pid), None, NEEDED_LIMIT).await;
     #[cfg(not(target_os = "linux"))]
     let _ = pid;
 }
@@ -114,7 +171,7 @@ pub(super) async fn replaced_by(pid: u32) {
 /// Notifies systemd that the daemon is about to exit.
 pub(super) async fn stopping() {
     #[cfg(target_os = "linux")]
-    notify(sd_notify::NotifyState::Stopping, NOTIFY_LIMIT).await;
+    notify(NotifyState::Stopping, None, NOTIFY_LIMIT).await;
 }
 
 /// Sends a notification, and waits until systemd's queue takes it, but no longer than `limit`. Without
@@ -122,11 +179,13 @@ pub(super) async fn stopping() {
 ///
 /// The queue holds few messages. No thread is blocked while it is full: the daemon has few, and needs them.
 #[cfg(target_os = "linux")]
-async fn notify(state: sd_notify::NotifyState<'static>, limit: std::time::Duration) -> bool {
+async fn notify(state: NotifyState<'_>, descriptor: Option<BorrowedFd<'_>>, limit: std::time::Duration) -> bool {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return true };
     let send = async {
         let socket = tokio::net::UnixDatagram::from_std(connect(&path)?)?;
-        socket.send(format!("{state}\n").as_bytes()).await
+        let text = format!("{state}\n");
+        let send = || send(&socket, text.as_bytes(), descriptor.as_slice());
+        socket.async_io(tokio::io::Interest::WRITABLE, send).await
     };
     match tokio::time::timeout(limit, send).await {
         Ok(Ok(_)) => true,
@@ -139,6 +198,19 @@ async fn notify(state: sd_notify::NotifyState<'static>, limit: std::time::Durati
             false
         }
     }
+}
+
+/// Sends a message with these descriptors.
+#[cfg(target_os = "linux")]
+fn send(socket: &tokio::net::UnixDatagram, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<usize> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(std::io::Error::other("the descriptors do not fit into the control message"));
+    }
+    let text = [std::io::IoSlice::new(text)];
+    Ok(rustix::net::sendmsg(socket, &text, &mut control, SendFlags::NOSIGNAL)?)
 }
 
 /// Connects to the socket for notifications: a path, or an abstract name after `@`.

@@ -62,8 +62,7 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths, handed: &mut Vec<TcpL
         None
     };
     let mut take = |addr: SocketAddr| {
-        let is_meant = |own: SocketAddr| own == addr || (addr.port() == 0 && own.ip() == addr.ip());
-        let at = handed.iter().position(|port| port.local_addr().is_ok_and(is_meant))?;
+        let at = handed.iter().position(|port| is_at(port, addr))?;
         Some(handed.swap_remove(at))
     };
     let open = |addr: &SocketAddr| match take(*addr) {
@@ -71,6 +70,16 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths, handed: &mut Vec<TcpL
         None => bind(*addr, settings, acceptor.clone()),
     };
     settings.http.iter().map(open).collect()
+}
+
+/// Returns whether a port listens where an address of the settings says.
+fn is_at(port: &TcpListener, addr: SocketAddr) -> bool {
+    port.local_addr().is_ok_and(|own| own == addr || (addr.port() == 0 && own.ip() == addr.ip()))
+}
+
+/// Returns whether the settings name a port.
+pub(super) fn is_named(settings: &Settings, port: &TcpListener) -> bool {
+    settings.http.iter().any(|addr| is_at(port, *addr))
 }
 
 /// Continues the port of pages of a daemon from which this one takes over.

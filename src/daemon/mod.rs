@@ -10,7 +10,7 @@ mod serving;
 pub mod start;
 pub mod upgrade;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 
 use muxtap_approvals::approvals::Approvals;
 use muxtap_base::{descriptors, metrics};
@@ -50,10 +50,14 @@ pub fn serve(settings: &Settings, background: bool, begin: Begin) -> Result<()> 
     descriptors::prepare();
     let daemon = Daemon { settings, paths: &paths, program: &program, background };
     let Some(predecessor) = begin.connect(&paths)? else {
-        let claim = start::claim(&paths, background)?;
+        let mut claim = start::claim(&paths, background)?;
         let runtimes = daemon.prepare()?;
-        let ports = endpoints::bind_all(settings, &paths, &mut Vec::new())?;
-        let ports = ports.into_iter().map(|endpoint| (false, endpoint)).collect();
+        let is_used = |(is_page, port): &(bool, _)| *is_page || endpoints::is_named(settings, port);
+        let (stored, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut claim.ports).into_iter().partition(is_used);
+        // First: the settings may name one of their numbers on another address.
+        stale.iter().for_each(|(_, port)| activation::close(port));
+        let (ports, unused) = daemon.open_ports(stored)?;
+        unused.iter().for_each(activation::close);
         let writers = runtimes.writers();
         return runtimes.run(daemon.run_alone(claim, ports, writers));
     };
@@ -139,7 +143,7 @@ impl Daemon<'_> {
     ) -> Result<()> {
         let (successor, received) = upgrade::receive(predecessor, self.paths, self.background).await?;
         let prepared = self.prepare_doors(received);
-        let (options, doors) = match prepared {
+        let (options, doors, unused) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 successor.leave(&error).await;
@@ -148,20 +152,27 @@ impl Daemon<'_> {
         };
         let begin = || doors.guard.reclaim(&doors.doors.local);
         let (engine, beside) = successor.take_over(options, upgrade::Beside::read, begin).await?;
+        unused.iter().for_each(activation::close);
         Serving::run(self, (engine, Some(beside)), doors, writers).await
     }
 
-    fn prepare_doors(&self, received: upgrade::Received) -> Result<(Options, OpenDoors)> {
-        let (pages, mut others): (Vec<_>, Vec<_>) = received.ports.into_iter().partition(|(is_page, _)| *is_page);
-        let mut handed = others.drain(..).map(|(_, port)| port).collect();
+    fn prepare_doors(&self, received: upgrade::Received) -> Result<(Options, OpenDoors, Vec<TcpListener>)> {
+        let (ports, unused) = self.open_ports(received.ports)?;
+        let options = options(self.settings, self.paths, received.audit)?;
+        let doors = OpenDoors::new(received.claim, ports).map_err(|error| self.cannot_serve(&error))?;
+        Ok((options, doors, unused))
+    }
+
+    /// Opens the ports of the settings, and continues the page's. `handed`: the ports that listen already;
+    /// whether each is the page's. Also returns those that the settings no longer name.
+    fn open_ports(&self, handed: Vec<(bool, TcpListener)>) -> Result<(Vec<(bool, TcpEndpoint)>, Vec<TcpListener>)> {
+        let (pages, others): (Vec<_>, Vec<_>) = handed.into_iter().partition(|(is_page, _)| *is_page);
+        let mut handed = others.into_iter().map(|(_, port)| port).collect();
         let configured = endpoints::bind_all(self.settings, self.paths, &mut handed)?;
         let pages = pages.into_iter().map(|(_, port)| endpoints::continue_loopback(port, self.settings));
         let pages = pages.collect::<Result<Vec<_>>>()?;
         let configured = configured.into_iter().map(|endpoint| (false, endpoint));
-        let ports = configured.chain(pages.into_iter().map(|endpoint| (true, endpoint))).collect();
-        let options = options(self.settings, self.paths, received.audit)?;
-        let doors = OpenDoors::new(received.claim, ports).map_err(|error| self.cannot_serve(&error))?;
-        Ok((options, doors))
+        Ok((configured.chain(pages.into_iter().map(|endpoint| (true, endpoint))).collect(), handed))
     }
 
     fn cannot_serve(&self, error: &std::io::Error) -> Error {

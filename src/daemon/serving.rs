@@ -110,6 +110,10 @@ impl<'a> Serving<'a> {
         }
         if daemon.background {
             start::report_ready(log::problem().as_deref());
+        } else {
+            for (is_page, port) in &doors.ports {
+                activation::store(*is_page, port).await;
+            }
         }
         if let Some(handed_over) = serving.until_end(&mut signals, idle_end, wanted_ports, &mut doors, &guard).await? {
             serving.leave(handed_over, doors, guard, &mut signals).await;
@@ -168,11 +172,14 @@ impl<'a> Serving<'a> {
     }
 
     /// Opens a port for a page; none was configured. Returns its URL.
-    fn open_page(&mut self, doors: &mut Doors) -> Result<String> {
+    async fn open_page(&mut self, doors: &mut Doors) -> Result<String> {
         let endpoint = endpoints::bind_loopback(self.daemon.settings)?;
         let port = doors.open(true, endpoint).map_err(|error| self.daemon.cannot_serve(&error))?;
         let url = port.url.clone();
         self.open_port(port);
+        if let Some((_, port)) = doors.ports.last().filter(|_| !self.daemon.background) {
+            activation::store(true, port).await;
+        }
         Ok(url)
     }
 
@@ -202,7 +209,7 @@ impl<'a> Serving<'a> {
                     tracing::info!("exiting: idle");
                     return Ok(None);
                 }
-                Some(answer) = wanted_ports.recv() => drop(answer.send(self.open_page(doors))),
+                Some(answer) = wanted_ports.recv() => drop(answer.send(self.open_page(doors).await)),
                 Some(replacement) = replacements.recv() => {
                     let handed_over = self.hand_over(replacement, signals, doors, guard);
                     tokio::select! {

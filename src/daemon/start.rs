@@ -17,6 +17,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    net::TcpListener,
     os::{
         fd::{AsFd as _, BorrowedFd},
         unix::{
@@ -528,6 +529,8 @@ fn report(line: &str) {
 pub struct Claim {
     /// Listens on the daemon's socket (mode 0600); non-blocking, as tokio wants it.
     pub listener: UnixListener,
+    /// TCP ports that listen already, since systemd kept them; whether each is the page's.
+    pub ports: Vec<(bool, TcpListener)>,
     /// The guard that holds the right. Dropping it removes the socket and lets the next daemon
     /// start.
     pub guard: ClaimGuard,
@@ -601,7 +604,7 @@ impl Drop for ClaimGuard {
 /// Error: `CONFLICT` if another daemon runs, or if a file that is not a socket is in its place.
 pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
-    let passed = activation::take_socket(paths)?;
+    let activation::Passed { local: passed, ports } = activation::take_passed(paths)?;
     let path = paths.lock_file();
     let mut lock = open_lock(&path)?;
     match lock_exclusive(&lock, || std::thread::sleep(READERS_PAUSE)) {
@@ -634,7 +637,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let identity = if is_passed { None } else { identity(&paths.socket) };
     let socket = paths.socket.clone();
     let guard = ClaimGuard { identity, socket, lock, started_by, holds: AtomicBool::new(true) };
-    Ok(Claim { listener, guard })
+    Ok(Claim { listener, ports, guard })
 }
 
 /// Returns the right that another daemon hands over. This process has it from
@@ -656,7 +659,7 @@ pub(super) fn continued_claim(
     listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
     let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
     let guard = ClaimGuard { identity, socket: paths.socket.clone(), lock, started_by, holds: AtomicBool::new(false) };
-    Ok(Claim { listener, guard })
+    Ok(Claim { listener, ports: Vec::new(), guard })
 }
 
 /// Listens on the daemon's socket; replaces one that an earlier daemon left.

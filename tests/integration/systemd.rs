@@ -3,6 +3,9 @@
 
 use std::{
     fs,
+    io::{IoSliceMut, Read as _, Write as _},
+    mem::MaybeUninit,
+    net::{SocketAddr, TcpListener, TcpStream},
     os::{
         fd::OwnedFd,
         unix::{
@@ -14,6 +17,9 @@ use std::{
     process::{Child, Stdio},
     time::Duration,
 };
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::common::{ProcessEnd, World};
 
@@ -38,13 +44,21 @@ impl Manager {
 
     /// Starts the daemon as systemd does: the socket is descriptor 3.
     fn start(&self, world: &World) -> Service {
+        self.start_with(world, None)
+    }
+
+    /// The same, with a stored descriptor of this name as descriptor 4.
+    fn start_with(&self, world: &World, stored: Option<(&str, &OwnedFd)>) -> Service {
         let mut command = world.command("sh");
         command
-            .args(["-c", "exec 3<&0 </dev/null; exec env LISTEN_PID=$$ LISTEN_FDS=1 \"$0\" serve"])
+            .args(["-c", "exec 3<&0 4>&1 </dev/null >&2; exec env LISTEN_PID=$$ \"$0\" serve"])
             .arg(world.muxtapd())
+            .env("LISTEN_FDS", if stored.is_some() { "2" } else { "1" })
+            .env("LISTEN_FDNAMES", stored.map_or("muxtapd.socket".into(), |(name, _)| format!("muxtapd.socket:{name}")))
             .env("NOTIFY_SOCKET", world.path("notify"))
             .env("WATCHDOG_USEC", "300000")
             .stdin(Stdio::from(OwnedFd::from(self.listener.try_clone().unwrap())))
+            .stdout(stored.map_or(Stdio::null(), |(_, descriptor)| descriptor.try_clone().unwrap().into()))
             .stderr(Stdio::piped());
         Service(Some(command.spawn().unwrap()))
     }
@@ -76,6 +90,24 @@ impl Manager {
         }
     }
 
+    /// Waits for a descriptor to be stored by this name, and returns it.
+    fn stores(&self, name: &str) -> OwnedFd {
+        let (mut text, mut space) = ([0; 1024], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+        loop {
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let parts = &mut [IoSliceMut::new(&mut text)];
+            let length = recvmsg(&self.notified, parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap().bytes;
+            let descriptor = control.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                _ => None,
+            });
+            if let Some(descriptor) = descriptor {
+                assert_eq!(str::from_utf8(&text[..length]).unwrap(), format!("FDSTORE=1\nFDNAME={name}\n"));
+                return descriptor;
+            }
+        }
+    }
+
     /// Stops the daemon, and waits for the notification of that.
     fn hears_stop(&self, world: &World) {
         let stop = world.spawn(&["stop"]);
@@ -91,6 +123,13 @@ struct Service(Option<Child>);
 impl Service {
     fn pid(&self) -> u32 {
         self.0.as_ref().unwrap().id()
+    }
+
+    /// Kills the daemon, as a crash does.
+    fn crash(mut self) {
+        let mut child = self.0.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     fn ended(mut self) -> Option<i32> {
@@ -174,6 +213,53 @@ fn a_service_that_is_reloaded_has_another_main_process() {
     assert!(refused.status == 1 && refused.stderr.contains("systemctl --user reload"), "{refused:?}");
     manager.hears_stop(&world);
     assert!(world.daemon_socket().exists(), "the socket is systemd's");
+}
+
+/// Sends a request that any port of the daemon answers.
+fn ask(address: SocketAddr) -> TcpStream {
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.set_read_timeout(Some(LIMIT)).unwrap();
+    connection.write_all(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    connection
+}
+
+fn is_answered(mut connection: TcpStream) {
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+#[test]
+fn a_port_listens_on_while_a_killed_daemon_is_started_again() {
+    let mut world = World::new();
+    world.set("MUXTAP_HTTP", "127.0.0.1:0");
+    let manager = Manager::listen(&world, 0o600);
+    let service = manager.start(&world);
+    let stored = manager.stores("http");
+    let port = TcpListener::from(stored.try_clone().unwrap());
+    let address = port.local_addr().unwrap();
+    is_answered(ask(address));
+    service.crash();
+    // Nothing serves it now, and it is not refused either.
+    let waiting = ask(address);
+    let service = manager.start_with(&world, Some(("http", &stored)));
+    is_answered(waiting);
+    assert_eq!(world.json(&["status"])["http"][0], format!("http://{address}"));
+    // The same port, which systemd stores once.
+    assert_eq!(TcpListener::from(manager.stores("http")).local_addr().unwrap(), address);
+    service.crash();
+    // The settings name it no longer: it must not look as if something listened.
+    world.set("MUXTAP_HTTP", "127.0.0.2:0");
+    let service = manager.start_with(&world, Some(("http", &stored)));
+    manager.hears("READY=1");
+    let refused = TcpStream::connect(address).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    // What makes systemd drop it.
+    let mut polled = [PollFd::new(&stored, PollFlags::empty())];
+    rustix::event::poll(&mut polled, None).unwrap();
+    assert!(polled[0].revents().contains(PollFlags::HUP));
+    manager.hears_stop(&world);
+    assert_eq!(service.ended(), Some(0));
 }
 
 #[test]
