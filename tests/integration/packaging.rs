@@ -163,8 +163,8 @@ fn the_units_fit_the_program() {
     for line in ["Type=notify", "NotifyAccess=main", "KillMode=process", "ExecStart=/usr/bin/muxtapd serve"] {
         assert!(service.contains(line), "{line}");
     }
-    // Settings that are refused would be refused again: exit status 2.
-    for line in ["RestartSec=", "RestartPreventExitStatus=2"] {
+    // Settings that are refused would be refused again: exit status 2. Stored ports outlive a crash.
+    for line in ["RestartSec=", "RestartPreventExitStatus=2", "FileDescriptorStoreMax="] {
         assert!(service.contains(line), "{line}");
     }
     // What a user's service manager can enforce without a user namespace, in which ssh fails.

@@ -248,6 +248,7 @@ fn a_port_listens_on_while_a_killed_daemon_is_started_again() {
     // The same port, which systemd stores once.
     assert_eq!(TcpListener::from(manager.stores("http")).local_addr().unwrap(), address);
     service.crash();
+    manager.drain();
     // The settings name it no longer: it must not look as if something listened.
     world.set("MUXTAP_HTTP", "127.0.0.2:0");
     let service = manager.start_with(&world, Some(("http", &stored)));
