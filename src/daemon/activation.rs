@@ -102,7 +102,7 @@ pub(super) async fn store(is_page: bool, port: &TcpListener) {
 }
 
 /// Closes a port in every process that has it, also in systemd's store, where its clients would wait in
-/// vain: systemd drops a descriptor that hangs up (`FDPOLL=`, sd_notify(3)).
+/// vain: systemd drops a descriptor that hangs up (`FDPOLL=`, `sd_notify(3)`).
 pub(super) fn close(port: &TcpListener) {
     if let Err(error) = rustix::net::shutdown(port, rustix::net::Shutdown::Read) {
         tracing::warn!("cannot close a port: {error}");

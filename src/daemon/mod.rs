@@ -55,7 +55,9 @@ pub fn serve(settings: &Settings, background: bool, begin: Begin) -> Result<()> 
         let is_used = |(is_page, port): &(bool, _)| *is_page || endpoints::is_named(settings, port);
         let (stored, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut claim.ports).into_iter().partition(is_used);
         // First: the settings may name one of their numbers on another address.
-        stale.iter().for_each(|(_, port)| activation::close(port));
+        for (_, port) in &stale {
+            activation::close(port);
+        }
         let (ports, unused) = daemon.open_ports(stored)?;
         unused.iter().for_each(activation::close);
         let writers = runtimes.writers();
@@ -70,6 +72,9 @@ pub fn serve(settings: &Settings, background: bool, begin: Begin) -> Result<()> 
     let writers = runtimes.writers();
     runtimes.run(daemon.take_over(predecessor, writers))
 }
+
+/// Ports to be served; whether each is the page's.
+type Endpoints = Vec<(bool, TcpEndpoint)>;
 
 /// What a daemon is started with.
 struct Daemon<'a> {
@@ -165,7 +170,7 @@ impl Daemon<'_> {
 
     /// Opens the ports of the settings, and continues the page's. `handed`: the ports that listen already;
     /// whether each is the page's. Also returns those that the settings no longer name.
-    fn open_ports(&self, handed: Vec<(bool, TcpListener)>) -> Result<(Vec<(bool, TcpEndpoint)>, Vec<TcpListener>)> {
+    fn open_ports(&self, handed: Vec<(bool, TcpListener)>) -> Result<(Endpoints, Vec<TcpListener>)> {
         let (pages, others): (Vec<_>, Vec<_>) = handed.into_iter().partition(|(is_page, _)| *is_page);
         let mut handed = others.into_iter().map(|(_, port)| port).collect();
         let configured = endpoints::bind_all(self.settings, self.paths, &mut handed)?;

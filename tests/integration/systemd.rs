@@ -264,6 +264,27 @@ fn a_port_listens_on_while_a_killed_daemon_is_started_again() {
 }
 
 #[test]
+fn the_pages_port_is_the_same_after_a_crash() {
+    let world = World::with_server();
+    let manager = Manager::listen(&world, 0o600);
+    let service = manager.start(&world);
+    manager.hears("READY=1");
+    let opened = world.spawn(&["open", "--print"]);
+    let stored = manager.stores("page");
+    let address = |link: &str| link.split_once("/#code=").unwrap().0.to_owned();
+    let first = address(&opened.finish().text());
+    service.crash();
+    manager.drain();
+    let service = manager.start_with(&world, Some(("page", &stored)));
+    manager.hears("READY=1");
+    // Any other daemon would have none: the port is opened for the first page.
+    assert_eq!(world.json(&["status"])["http"][0], first);
+    assert_eq!(address(&world.ok(&["open", "--print"])), first);
+    manager.hears_stop(&world);
+    assert_eq!(service.ended(), Some(0));
+}
+
+#[test]
 fn programs_in_panes_and_a_second_daemon_know_nothing_of_systemd() {
     let world = World::new();
     let manager = Manager::listen(&world, 0o600);
