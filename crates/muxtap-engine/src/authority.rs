@@ -88,6 +88,7 @@ enum Stored {
     Device(String),
     Agent(u64, Option<PathBuf>),
     Guest,
+    Fleet(String),
 }
 
 impl StoredPrincipal {
@@ -100,8 +101,8 @@ impl StoredPrincipal {
             Principal::Page(hash) => Stored::Page(hash.to_string()),
             Principal::Device(id) => Stored::Device(id.to_string()),
             Principal::Agent { session, server } => Stored::Agent(*session, server.as_deref().map(Path::to_owned)),
-            // A member's name is the caller's own, beside the principal.
-            Principal::Fleet(_) | Principal::Guest => Stored::Guest,
+            Principal::Guest => Stored::Guest,
+            Principal::Fleet(member) => Stored::Fleet(member.to_string()),
         })
     }
 
@@ -118,12 +119,8 @@ impl StoredPrincipal {
                 NEXT_SESSION.fetch_max(session.saturating_add(1), Ordering::Relaxed);
                 Principal::Agent { session, server: server.map(Arc::from) }
             }
-<<<<<<< HEAD
-            StoredPrincipal::Guest if self.face == FLEET => Principal::Fleet(self.who.as_str().into()),
-            StoredPrincipal::Guest => Principal::Guest,
-        };
-=======
             Stored::Guest => Principal::Guest,
+            Stored::Fleet(member) => Principal::Fleet(member.into()),
         }
     }
 }
@@ -137,7 +134,6 @@ impl StoredCaller {
     /// Returns the caller; `None` if its interface is unknown.
     pub(super) fn restored(self) -> Option<Caller> {
         let principal = self.principal.restored();
->>>>>>> 9d5356ef (record: recordings go on in the daemon that takes over)
         let face = FACES.into_iter().find(|face| *face == self.face)?;
         Some(Caller { face, who: self.who, principal })
     }
