@@ -1,5 +1,6 @@
 //! One followed tmux server, as the engine sees it: its panes, live and ended.
 
+mod compress;
 mod resync;
 mod strings;
 mod usage;
@@ -423,6 +424,9 @@ impl Host {
         if pushed.has_command_changes {
             self.publish_commands(pane);
         }
+        if pushed.is_compressible {
+            self.compress_at_rest(pane);
+        }
         if let Some(status) = pushed.wrapper_exit {
             self.wrapped_command_ended(pane, status);
         }
@@ -480,6 +484,7 @@ impl Host {
         };
         // A seed may have marks.
         self.publish_commands(&pane);
+        self.compress_at_rest(&pane);
         Some(self.sink(&pane, generation.unwrap_or_default()))
     }
 

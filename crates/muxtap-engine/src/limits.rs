@@ -78,6 +78,8 @@ pub const COMMAND_BYTES: usize = 256 * 1024;
 /// Time without output after which a stream rests: a `$` at its end matches, and an open match is
 /// complete.
 pub const REST: Duration = Duration::from_millis(30);
+/// Time without output after which a pane's history is compressed.
+pub const COLD: Duration = Duration::from_secs(1);
 /// Pause before tmux is queried again for the stale screen of a pane that does not rest: this many
 /// times the duration of tmux's reply, or of [`REST`] if that is longer. The factor doubles each
 /// time, up to [`RESYNC_PAUSE_MOST`].

@@ -13,6 +13,7 @@ pub(super) mod shell_marks;
 
 mod command_lines;
 mod commands;
+mod compression;
 mod encoded_event;
 mod feed;
 mod guard;
@@ -256,8 +257,17 @@ impl PaneState {
         let wrapper_exit = locked.take_wrapper_exit();
         let string_due = locked.output.watch_string();
         let has_command_changes = locked.has_command_changes();
+        let is_compressible = locked.output.screen.is_compressible();
         self.notify_changed(locked);
-        Some(PushOutcome { memory, wrapper_exit, staleness, string_due, is_unsure, has_command_changes })
+        Some(PushOutcome {
+            memory,
+            wrapper_exit,
+            staleness,
+            string_due,
+            is_unsure,
+            has_command_changes,
+            is_compressible,
+        })
     }
 
     /// Begins a new generation of output, before the seed that starts it is applied. Returns it.
@@ -338,6 +348,8 @@ pub(super) struct PushOutcome {
     pub(super) string_due: Option<Instant>,
     /// Whether the screen is watched and another seed would reveal more of it.
     pub(super) is_unsure: bool,
+    /// Whether a part of the screen's history can be compressed, and no task awaits that.
+    pub(super) is_compressible: bool,
     /// Whether commands changed ([`PaneState::take_command_changes`]).
     pub(super) has_command_changes: bool,
 }

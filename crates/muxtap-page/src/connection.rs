@@ -763,7 +763,8 @@ fn read_history(pane: &Pane, id: u64, from: u64, count: u64) -> String {
             first = screen.history_start();
             next = next.max(first).min(end.max(first));
             let stop = end.min(next.saturating_add(HISTORY_AT_ONCE));
-            while next < stop && screen.read_line(next, &mut runs) {
+            let mut history = screen.history();
+            while next < stop && history.read(next, &mut runs) {
                 begin.get_or_insert(next);
                 if !lines.is_empty() {
                     lines.push(',');

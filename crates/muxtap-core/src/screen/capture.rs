@@ -88,7 +88,9 @@ impl Terminal {
         let unknown = self.settings.other_widths || self.unsure_width;
         let mut printer =
             Printer { terminal: self, options, last: Style::DEFAULT, out, unknown, shows_ends, unsure_wrap: false };
-        for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
+        let mut reader = self.grid.history.reader();
+        for line in top..history.min(bottom + 1) {
+            let Some(packed) = reader.get(line) else { break };
             printer.line(&Source::Packed(packed));
         }
         for row in self.grid.rows.range(from.min(to)..to) {

@@ -32,14 +32,7 @@ impl Terminal {
             Some(_) => self.grid.erase(0, self.y, self.columns(), 1, background),
             None => {
                 // No other record shows whether the newest line of history continues.
-                if self
-                    .grid
-                    .history
-                    .len()
-                    .checked_sub(1)
-                    .and_then(|last| self.grid.history.get(last))
-                    .is_some_and(|last| last.wrapped())
-                {
+                if self.grid.history.last().is_some_and(|last| last.wrapped()) {
                     self.trouble = Some(Trouble::Untold);
                 }
                 self.grid.erase(0, self.y, self.columns(), 1, background);

@@ -37,7 +37,7 @@ pub use changes::Changes;
 pub use modes::{KeptModes, Modes, Mouse};
 pub use redrawn::redrawn;
 pub use rules::{Proof, Rules};
-pub use runs::{RowRuns, Run, RunKind};
+pub use runs::{HistoryLines, RowRuns, Run, RunKind};
 pub use seed::Seed;
 
 use serde::{Deserialize, Serialize};
@@ -387,9 +387,19 @@ impl Screen {
 
     /// Returns whether the first visible row continues a text that begins in the history.
     pub fn starts_within_line(&self) -> bool {
-        let history = &self.terminal.grid.history;
-        let last = history.len().checked_sub(1).and_then(|last| history.get(last));
-        !self.alternate() && last.is_some_and(|last| last.wrapped())
+        !self.alternate() && self.terminal.grid.history.last().is_some_and(|last| last.wrapped())
+    }
+
+    /// Returns whether a part of the history can be compressed.
+    pub fn is_compressible(&self) -> bool {
+        self.terminal.grid.history.is_compressible()
+    }
+
+    /// Compresses a part of the history, at most half a millisecond's work; what it holds stays the
+    /// same. Returns whether more is left. For a pane at rest: it takes about as long as drawing the
+    /// lines.
+    pub fn compress_next(&mut self) -> bool {
+        self.terminal.grid.history.compress_next()
     }
 
     /// Returns the approximate number of bytes held.
@@ -552,12 +562,12 @@ mod tests {
             screen.feed(text.as_bytes());
             let rows: Vec<_> = (0..4).map(|y| runs(&screen, |row| screen.read_row(y, row))).collect();
             screen.feed(b"\r\n\r\n\r\n\r\n");
-            let lines: Vec<_> = (0..4).map(|at| runs(&screen, |row| screen.read_line(at, row))).collect();
+            let lines: Vec<_> = (0..4).map(|at| runs(&screen, |row| screen.history().read(at, row))).collect();
             assert_eq!(lines, rows, "{version}");
             assert_eq!((screen.history_start(), screen.history_size()), (0, 4));
             screen.clear_history();
             assert_eq!((screen.history_start(), screen.history_size()), (4, 0));
-            assert!(!screen.read_line(3, &mut RowRuns::default()));
+            assert!(!screen.history().read(3, &mut RowRuns::default()));
             // The same screen from a seed: without numbers.
             let mut seeded = screen_of(version, 12, 4);
             for screen in [&mut screen, &mut seeded] {
@@ -566,7 +576,7 @@ mod tests {
             assert_eq!((screen.history_size(), seeded.history_size()), (2, 2));
             seeded.take_numbers(&screen);
             assert_eq!(seeded.history_start(), 4);
-            assert_eq!(runs(&seeded, |row| seeded.read_line(5, row)), "two:3");
+            assert_eq!(runs(&seeded, |row| seeded.history().read(5, row)), "two:3");
         }
     }
 
@@ -705,6 +715,51 @@ mod tests {
         }
         assert_eq!(screen.history_size(), 1901 + (20_000 - 23 - 1901) % 100);
         assert!(screen.memory() < 400_000, "{}", screen.memory());
+    }
+
+    #[test]
+    #[ignore = "adhoc"]
+    fn adhoc() {
+        for file in std::env::var("FILES").unwrap().split(' ') {
+            let text = String::from_utf8_lossy(&std::fs::read(file).unwrap()).replace('\n', "\r\n");
+            let mut s = Screen::new(
+                Size { columns: 120, rows: 50 },
+                Rules::for_version(Version::parse(b"3.3a").unwrap()),
+                Settings { history_limit: 10_000, ..Settings::default() },
+            );
+            let t = std::time::Instant::now();
+            s.feed(text.as_bytes());
+            let feed = t.elapsed();
+            let before = s.memory();
+            let lines = s.history_size() as usize;
+            let t = std::time::Instant::now();
+            let opts = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+            let one = s.capture(&opts);
+            let c1 = t.elapsed();
+            let mut longest = std::time::Duration::ZERO;
+            let t0 = std::time::Instant::now();
+            loop {
+                let t = std::time::Instant::now();
+                let more = s.compress_next();
+                longest = longest.max(t.elapsed());
+                if !more {
+                    break;
+                }
+            }
+            let all = t0.elapsed();
+            let after = s.memory();
+            let t = std::time::Instant::now();
+            let two = s.capture(&opts);
+            let c2 = t.elapsed();
+            assert!(one == two);
+            eprintln!(
+                "{file}: {} bytes {lines} lines, feed {feed:?}; {} -> {} bytes/line; compress {all:?} longest {longest:?}; capture {c1:?} -> {c2:?} ({} bytes)",
+                text.len(),
+                before / lines.max(1),
+                after / lines.max(1),
+                one.len()
+            );
+        }
     }
 
     #[test]

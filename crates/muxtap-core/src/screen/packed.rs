@@ -48,7 +48,7 @@ const STYLED: u8 = 8;
 const COUNT_SHIFT: u8 = 4;
 
 /// Writes a number with seven bits a byte; the last byte has a clear top bit.
-fn put(mut number: u32, out: &mut Vec<u8>) {
+pub(super) fn put(mut number: u32, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
@@ -56,7 +56,8 @@ fn put(mut number: u32, out: &mut Vec<u8>) {
     out.push(number.to_le_bytes()[0]);
 }
 
-fn take(bytes: &mut &[u8]) -> u32 {
+/// Reads a number that [`put`] wrote; 0 at the end.
+pub(super) fn take(bytes: &mut &[u8]) -> u32 {
     let mut number = 0;
     let mut shift = 0;
     while let Some((byte, rest)) = bytes.split_first() {

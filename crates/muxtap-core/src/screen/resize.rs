@@ -80,7 +80,10 @@ impl Terminal {
         let mut lines: Vec<Row> = Vec::with_capacity(self.grid.history.len() + height);
         {
             let super::grid::Grid { history, styles, clusters, .. } = &mut self.grid;
-            lines.extend(history.iter_from(0).map(|packed| packed.unpack(styles, clusters)));
+            let mut reader = history.reader();
+            for line in 0..history.len() {
+                lines.extend(reader.get(line).map(|packed| packed.unpack(styles, clusters)));
+            }
         }
         lines.extend(std::mem::take(&mut self.grid.rows));
         let (mut x, mut y) = unwrapped(&lines, self.x, *line);

@@ -3,6 +3,7 @@
 use super::{
     Screen,
     cell::{Cell, append_text},
+    history::Reader,
     packed::Packed,
     style::{Colour, Style, attribute},
 };
@@ -187,15 +188,10 @@ impl Screen {
         true
     }
 
-    /// Reads a line of the history by its number ([`Screen::history_start`]). Returns whether the
-    /// line exists.
-    pub fn read_line(&self, number: u64, into: &mut RowRuns) -> bool {
-        into.clear();
-        let history = &self.terminal.grid.history;
-        let at = number.checked_sub(history.first()).and_then(|at| usize::try_from(at).ok());
-        let Some(line) = at.and_then(|at| history.get(at)) else { return false };
-        read_packed(&line, self.terminal.grid.columns, into);
-        true
+    /// Returns a reader of the history's lines.
+    pub fn history(&self) -> HistoryLines<'_> {
+        let grid = &self.terminal.grid;
+        HistoryLines { reader: grid.history.reader(), first: grid.history.first(), columns: grid.columns }
     }
 
     /// Returns the number of the oldest line of the history. Numbers increase from 0 as lines
@@ -214,6 +210,27 @@ impl Screen {
     /// Returns the address of a link by the number in a style; `None` if it is no longer known.
     pub fn link(&self, number: u32) -> Option<&str> {
         self.terminal.links.get(number)
+    }
+}
+
+/// Reads lines of a screen's history. Lines in order cost the least: the history is compressed in
+/// blocks.
+#[derive(Debug)]
+pub struct HistoryLines<'a> {
+    reader: Reader<'a>,
+    /// The number of the oldest line.
+    first: u64,
+    columns: u32,
+}
+
+impl HistoryLines<'_> {
+    /// Reads a line by its number ([`Screen::history_start`]). Returns whether the line exists.
+    pub fn read(&mut self, number: u64, into: &mut RowRuns) -> bool {
+        into.clear();
+        let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let Some(line) = at.and_then(|at| self.reader.get(at)) else { return false };
+        read_packed(&line, self.columns, into);
+        true
     }
 }
 

@@ -133,6 +133,9 @@ pub(crate) struct ScreenModel {
     /// report.
     #[serde(skip)]
     awaits_rest: bool,
+    /// Whether a task awaits the pane's rest to compress the history.
+    #[serde(skip)]
+    compressing: bool,
     /// When tmux may be queried next for that resync.
     #[serde(skip)]
     may_ask: Option<Instant>,
@@ -337,6 +340,23 @@ impl ScreenModel {
     /// would not, or if the rest is already awaited.
     pub(super) fn begin_await_rest(&mut self) -> bool {
         self.is_unsure() && !std::mem::replace(&mut self.awaits_rest, true)
+    }
+
+    /// Returns whether a part of the history can be compressed, and no task awaits that.
+    pub(crate) fn is_compressible(&self) -> bool {
+        !self.compressing && self.screen.as_ref().is_some_and(|screen| screen.is_compressible())
+    }
+
+    /// Begins to await the pane's rest, if a part of the history can be compressed. Returns `false` if
+    /// none can, or if the rest is already awaited.
+    pub(super) fn begin_compression(&mut self) -> bool {
+        self.is_compressible() && !std::mem::replace(&mut self.compressing, true)
+    }
+
+    /// Compresses a part of the history. Returns whether more is left; `false` ends the compression.
+    pub(super) fn compress_next(&mut self) -> bool {
+        self.compressing = self.screen.as_mut().is_some_and(|screen| screen.compress_next());
+        self.compressing
     }
 
     /// Ends the wait for the pane's rest. Returns whether a resync is due and has begun.

@@ -103,7 +103,15 @@ impl PaneState {
         let has_command_changes = locked.has_command_changes();
         self.notify_changed(locked);
         // The seed has reconciled the screen.
-        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due, is_unsure: false, has_command_changes })
+        Some(PushOutcome {
+            memory,
+            wrapper_exit,
+            staleness: None,
+            string_due,
+            is_unsure: false,
+            has_command_changes,
+            is_compressible: false,
+        })
     }
 
     /// Restarts the stream for another program, and closes whatever the last program left open.

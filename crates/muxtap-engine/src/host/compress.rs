@@ -1,0 +1,82 @@
+//! Compression of history: the task that compresses a pane's history once the pane is cold.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{Host, PaneState, limits};
+
+impl Host {
+    /// Compresses a pane's history when the pane has printed nothing for [`limits::COLD`]. While output
+    /// arrives, compression would cost as much as drawing, and may be in vain: the oldest lines are
+    /// about to be dropped.
+    pub(crate) fn compress_at_rest(self: &Arc<Self>, pane: &Arc<PaneState>) {
+        let Some(shared) = self.shared() else { return };
+        if !pane.begin_compression() {
+            return;
+        }
+        let (host, pane) = (self.clone(), pane.clone());
+        let cancel = shared.cancel.clone();
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                () = host.compress(&pane) => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    /// Compresses a block at a time: other tasks and the pane's output need the thread and the lock.
+    async fn compress(&self, pane: &PaneState) {
+        loop {
+            // Not awaited through the pane's notifications: a receiver would count as a use.
+            let due = pane.lock().last_output() + limits::COLD;
+            if Instant::now() < due {
+                tokio::time::sleep_until(due.into()).await;
+                continue;
+            }
+            let (is_over, memory) = pane.compress_next();
+            self.charge(memory);
+            if is_over {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::atomic::Ordering, time::Duration};
+
+    use muxtap_core::{
+        protocol::{ids::PaneId, version::Version},
+        screen::{CaptureOptions, Line},
+    };
+    use muxtap_tmux::{Seed, Seeding, ServerIdentity};
+
+    use super::*;
+    use crate::{Engine, Options};
+
+    /// Time is real in panes, so this takes the second that a pane has to rest.
+    #[tokio::test]
+    async fn the_history_of_a_cold_pane_is_compressed_and_reads_the_same() {
+        let engine = Engine::new(Options::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        host.identified(&ServerIdentity { pid: 1, started: 1, version: Version::parse(b"3.8").unwrap() });
+        let seed = Seed { text: b"one\r\n"[..].into(), ..Seed::default() };
+        let sink = host.seeded(PaneId(1), &seed, Seeding::First).unwrap();
+        let pane = host.live_pane(PaneId(1)).unwrap();
+        for line in 0..2000 {
+            sink.output(format!("   Compiling crate-number-{line} v1.2.3 (/some/path)\r\n").as_bytes());
+        }
+        let all = CaptureOptions { start: Line::Edge, ..CaptureOptions::default() };
+        let capture = || pane.lock().screen().capture(&all).unwrap();
+        let (before, lines) = (pane.held_bytes(), capture());
+        assert!(!pane.begin_compression(), "the task that began with the output awaits the pane's rest");
+        let end = Instant::now() + Duration::from_secs(60);
+        while pane.held_bytes() + 40_000 > before && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(pane.held_bytes() + 40_000 < before, "{} of {before}", pane.held_bytes());
+        assert_eq!(capture(), lines);
+        assert_eq!(engine.shared.held_bytes.load(Ordering::Relaxed), pane.held_bytes());
+    }
+}
