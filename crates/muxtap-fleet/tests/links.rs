@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 struct Member {
     fleet: Fleet,
     links: mpsc::UnboundedReceiver<Offered>,
-    end: tokio_util::sync::DropGuard,
+    _end: tokio_util::sync::DropGuard,
 }
 
 fn settings(nats: &Nats, name: &str, offer: &[Tier]) -> Settings {
@@ -36,7 +36,7 @@ fn member_by(settings: Settings) -> Member {
     let end = CancellationToken::new();
     let (opened, links) = mpsc::unbounded_channel();
     let fleet = Fleet::join(settings, move |link| drop(opened.send(link)), |_| {}, end.clone()).unwrap();
-    Member { fleet, links, end: end.drop_guard() }
+    Member { fleet, links, _end: end.drop_guard() }
 }
 
 async fn joined(fleet: &Fleet) {

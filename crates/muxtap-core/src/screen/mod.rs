@@ -718,48 +718,28 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "adhoc"]
-    fn adhoc() {
-        for file in std::env::var("FILES").unwrap().split(' ') {
-            let text = String::from_utf8_lossy(&std::fs::read(file).unwrap()).replace('\n', "\r\n");
-            let mut s = Screen::new(
-                Size { columns: 120, rows: 50 },
-                Rules::for_version(Version::parse(b"3.3a").unwrap()),
-                Settings { history_limit: 10_000, ..Settings::default() },
-            );
-            let t = std::time::Instant::now();
-            s.feed(text.as_bytes());
-            let feed = t.elapsed();
-            let before = s.memory();
-            let lines = s.history_size() as usize;
-            let t = std::time::Instant::now();
-            let opts = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
-            let one = s.capture(&opts);
-            let c1 = t.elapsed();
-            let mut longest = std::time::Duration::ZERO;
-            let t0 = std::time::Instant::now();
-            loop {
-                let t = std::time::Instant::now();
-                let more = s.compress_next();
-                longest = longest.max(t.elapsed());
-                if !more {
-                    break;
-                }
-            }
-            let all = t0.elapsed();
-            let after = s.memory();
-            let t = std::time::Instant::now();
-            let two = s.capture(&opts);
-            let c2 = t.elapsed();
-            assert!(one == two);
-            eprintln!(
-                "{file}: {} bytes {lines} lines, feed {feed:?}; {} -> {} bytes/line; compress {all:?} longest {longest:?}; capture {c1:?} -> {c2:?} ({} bytes)",
-                text.len(),
-                before / lines.max(1),
-                after / lines.max(1),
-                one.len()
+    fn a_compressed_history_is_a_third_and_is_captured_unchanged() {
+        let settings = Settings { history_limit: 10_000, ..Settings::default() };
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let mut screen = Screen::new(Size { columns: 80, rows: 24 }, rules, settings);
+        for line in 0..12_000_u32 {
+            let hash = line.wrapping_mul(0x9e37_79b9);
+            screen.feed(
+                format!("\x1b[32mok\x1b[0m {hash:08x} src/case-{}.rs: took {} ms\r\n", line % 97, hash % 1000)
+                    .as_bytes(),
             );
         }
+        let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+        let (before, captured) = (screen.memory(), screen.capture(&all));
+        assert!(screen.is_compressible());
+        while screen.compress_next() {}
+        assert!(!screen.is_compressible());
+        assert!(3 * screen.memory() < before + before / 4, "{} of {before}", screen.memory());
+        assert!(screen.capture(&all) == captured);
+        // A resize reads all lines, and joins and splits them.
+        screen.resize(Size { columns: 40, rows: 24 });
+        screen.resize(Size { columns: 80, rows: 24 });
+        assert!(screen.capture(&all) == captured);
     }
 
     #[test]
