@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_nats::{Client, ConnectErrorKind, Event, Message, RequestErrorKind};
@@ -77,8 +77,8 @@ pub enum State {
     Connecting,
     /// It is a member.
     Joined,
-    /// It is a member, and NATS is being connected to again.
-    Disconnected,
+    /// It is a member, and NATS has been connected to again since this moment.
+    Disconnected(Instant),
     /// It is no member, and tries again.
     Out(Error),
 }
@@ -208,7 +208,7 @@ impl Fleet {
         if !super::settings::is_name(host) {
             return Ok(None);
         }
-        let connection = self.0.connection()?;
+        let connection = self.0.connection().await?;
         let found = tokio::select! {
             found = service::ask(&connection.client, host) => found,
             () = connection.lost.cancelled() => Err(Unanswered::Silent),
@@ -224,7 +224,7 @@ impl Fleet {
     ///
     /// Error: this daemon is not connected.
     pub async fn hosts(&self) -> Result<Vec<Member>> {
-        let connection = self.0.connection()?;
+        let connection = self.0.connection().await?;
         let listed = tokio::select! {
             listed = service::list(&connection.client, None) => listed.map_err(|error| self.0.unusable(&error))?,
             () = connection.lost.cancelled() => return Err(self.0.unusable(&"the connection was lost")),
@@ -236,7 +236,7 @@ impl Fleet {
     pub fn problem(&self) -> Option<String> {
         match &*self.0.state.borrow() {
             State::Out(error) => Some(error.message.clone()),
-            State::Disconnected => Some(self.0.unusable(&"the connection was lost").message),
+            State::Disconnected(_) => Some(self.0.unusable(&"the connection was lost").message),
             State::Connecting | State::Joined => None,
         }
     }
@@ -246,7 +246,7 @@ impl Fleet {
     /// Errors: `TMUX_UNAVAILABLE` if no daemon of this name is connected, at once; `READ_ONLY` if
     /// the host does not offer the tier; `UNAUTHORIZED` if NATS does not permit it.
     pub async fn open(&self, host: &str, tier: Tier) -> Result<Opened> {
-        let connection = self.0.connection()?;
+        let connection = self.0.connection().await?;
         tokio::select! {
             opened = self.0.open(&connection, host, tier) => opened,
             () = connection.lost.cancelled() => Err(self.0.unusable(&"the connection was lost")),
@@ -255,7 +255,15 @@ impl Fleet {
 }
 
 impl Inner {
-    fn connection(&self) -> Result<Connection> {
+    /// Returns the connection. While NATS is being connected to, waits for it, [`OPEN_LIMIT`] at most.
+    async fn connection(&self) -> Result<Connection> {
+        let mut state = self.state.subscribe();
+        let limit = match &*state.borrow() {
+            State::Disconnected(since) => OPEN_LIMIT.saturating_sub(since.elapsed()),
+            _ => OPEN_LIMIT,
+        };
+        let is_settled = |state: &State| !matches!(state, State::Connecting | State::Disconnected(_));
+        let _ = tokio::time::timeout(limit, state.wait_for(is_settled)).await;
         let state = self.state.borrow().clone();
         match (&*self.joined.borrow(), state) {
             (Some(connection), State::Joined) => Ok(connection.clone()),
@@ -307,12 +315,17 @@ impl Inner {
             // Silent: a connection of an earlier daemon may still count as open.
             Err(Unanswered::Absent | Unanswered::Silent) => {}
         }
-        // Of two that ask at the same time, each finds the other once both reply.
+        // Of two that ask at the same time, the later one leaves when it hears the other.
         let mut tasks = JoinSet::new();
+        let (claims, mut claimed) = mpsc::channel(1);
         let inner = self.clone();
         match Questions::subscribe(&client, &self.me).await {
             Ok(questions) => drop(tasks.spawn(questions.serve(move |member| {
-                let _ = inner.met(&member);
+                if member.name == inner.me.name {
+                    drop(claims.try_send(member));
+                } else {
+                    let _ = inner.met(&member);
+                }
             }))),
             Err(error) => return self.unusable(&error),
         }
@@ -335,16 +348,22 @@ impl Inner {
         tracing::info!("fleet {}: joined as {}", self.settings.url, self.me.name);
         let (again, mut due) = mpsc::channel::<()>(1);
         let looks = async {
-            while due.recv().await.is_some() {
-                let same = service::list(&client, Some(&self.me.name)).await.unwrap_or_default();
+            loop {
+                let same = tokio::select! {
+                    Some(()) = due.recv() => service::list(&client, Some(&self.me.name)).await.unwrap_or_default(),
+                    Some(other) = claimed.recv() => match other.instance == self.me.instance {
+                        true => continue,
+                        false => vec![other],
+                    },
+                };
                 if let Some(other) = same.iter().find(|member| self.is_rival(member)) {
                     return self.taken(other);
                 }
+                // A later one hears that this one is there.
                 if let Err(error) = self.announce(&client).await {
                     return self.unusable(&error);
                 }
             }
-            std::future::pending().await
         };
         let follows = async {
             while let Some(event) = events.recv().await {
@@ -399,7 +418,7 @@ impl Inner {
     /// Ends all links: some of their frames may be lost.
     fn disconnected(&self, client: &Client) {
         let fresh = Connection { client: client.clone(), lost: self.end.child_token() };
-        self.state.send_replace(State::Disconnected);
+        self.state.send_replace(State::Disconnected(Instant::now()));
         if let Some(before) = self.joined.send_replace(Some(fresh)) {
             before.lost.cancel();
         }
@@ -579,7 +598,7 @@ impl Inner {
                 let message = format!("host {host}: it does not offer `{tier}` to the fleet, {offered}");
                 Error::new(ErrorCode::ReadOnly, message)
             }
-            Err(_) => Error::unavailable(format!("host {host}: its daemon is not connected to the fleet")),
+            Err(_) => Error::unavailable(format!("host {host}: its daemon is not connected to the fleet, or offers nothing")),
         }
     }
 }

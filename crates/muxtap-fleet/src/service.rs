@@ -140,10 +140,12 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Subscribes to them. NATS knows it when this returns.
+    /// Subscribes to them; a member that offers nothing, to announcements only: questions are for hosts.
+    /// NATS knows it when this returns.
     pub(crate) async fn subscribe(client: &Client, member: &Member) -> Result<Self, async_nats::Error> {
         let mut asked = SelectAll::new();
-        let questions = ["PING", "INFO", "STATS"].into_iter().flat_map(|verb| {
+        let verbs: &[_] = if member.offer.is_empty() { &[] } else { &["PING", "INFO", "STATS"] };
+        let questions = verbs.iter().copied().flat_map(|verb| {
             let name = Some(member.name.as_str());
             [format!("$SRV.{verb}"), subject::service(verb, None), subject::service(verb, name)].map(|it| (verb, it))
         });
@@ -158,9 +160,16 @@ impl Questions {
     pub(crate) async fn serve(mut self, met: impl Fn(Member) + Send) -> Result<(), async_nats::Error> {
         while let Some((verb, message)) = self.asked.next().await {
             match message.reply {
-                _ if verb == HELLO => Member::read(&message).into_iter().for_each(&met),
-                Some(reply) => self.client.publish(reply, self.member.answer(verb).to_string().into()).await?,
-                None => {}
+                _ if verb == HELLO => {
+                    // NATS permits each member its own subject only.
+                    let own = |member: &Member| message.subject.as_str() == subject::service(HELLO, Some(&member.name));
+                    Member::read(&message).filter(own).into_iter().for_each(&met);
+                }
+                // No other subject: the sender must not choose where this host publishes.
+                Some(reply) if subject::member_of(&reply).is_some() => {
+                    self.client.publish(reply, self.member.answer(verb).to_string().into()).await?
+                }
+                _ => {}
             }
         }
         Ok(())

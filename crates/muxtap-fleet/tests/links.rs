@@ -11,7 +11,7 @@ use muxtap_fleet::{Fleet, Offered, Settings, State};
 use nats::Nats;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    sync::mpsc,
+    sync::{mpsc, watch},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -172,14 +172,18 @@ async fn of_two_daemons_with_one_name_the_first_remains() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_daemons_that_start_together_with_one_name_exactly_one_joins() {
     let nats = Nats::start("");
-    let all: Vec<_> = (0..4).map(|_| member_by(settings(&nats, "web-1", &[]))).collect();
-    let mut states = Vec::new();
-    for member in &all {
-        let settled = |state: &State| !matches!(state, State::Connecting);
-        states.push(member.fleet.state().wait_for(settled).await.unwrap().clone());
+    let all: Vec<_> = (0..4).map(|_| member_by(settings(&nats, "web-1", &[Tier::Read]))).collect();
+    let mut states: Vec<_> = all.iter().map(|member| member.fleet.state()).collect();
+    let is_decided = |states: &mut Vec<watch::Receiver<State>>| {
+        let now: Vec<_> = states.iter_mut().map(|state| state.borrow_and_update().clone()).collect();
+        let joined = now.iter().filter(|state| matches!(state, State::Joined)).count();
+        let out = now.iter().filter(|state| matches!(state, State::Out(_))).count();
+        (joined, out) == (1, 3)
+    };
+    while !is_decided(&mut states) {
+        let changes = states.iter_mut().map(|state| Box::pin(state.changed()));
+        futures_util::future::select_all(changes).await.0.unwrap();
     }
-    let count = states.iter().filter(|state| matches!(state, State::Joined)).count();
-    assert_eq!(count, 1, "{states:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,7 +201,7 @@ async fn a_lost_connection_ends_links_on_both_sides_and_is_replaced() {
         let error = side.read_u8().await.unwrap_err();
         assert_eq!(error.to_string(), "the connection to NATS was lost");
     }
-    let lost = |state: &State| matches!(state, State::Disconnected);
+    let lost = |state: &State| matches!(state, State::Disconnected(_));
     amy.fleet.state().wait_for(lost).await.unwrap();
     assert_eq!(amy.fleet.open("web-1", Tier::Read).await.unwrap_err().code, ErrorCode::TmuxUnavailable);
     nats.restart();
