@@ -129,7 +129,14 @@ impl Host {
             if self.server().is_following(pane.id()) && pane.lock().screen().is_stale() {
                 self.resync(&pane);
             }
+            self.compress_at_rest(&pane);
         }
+    }
+
+    /// Returns whether a pane is one of this server, live or ended: its memory is counted.
+    fn has(&self, pane: &Arc<PaneState>) -> bool {
+        self.live_pane(pane.id()).is_some_and(|live| Arc::ptr_eq(&live, pane))
+            || self.ended().iter().any(|ended| Arc::ptr_eq(ended, pane))
     }
 
     fn has_restored(&self) -> bool {
@@ -436,6 +443,7 @@ impl Host {
         if let Some(pane) = self.panes.get(&pane) {
             let (needs_resync, memory) = pane.resize(size);
             self.charge(memory);
+            self.compress_at_rest(&pane);
             if needs_resync {
                 self.resync(&pane);
             }

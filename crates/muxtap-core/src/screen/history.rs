@@ -35,6 +35,11 @@ impl Plain {
         self.bytes.get(*start as usize..end).unwrap_or_default()
     }
 
+    /// Returns whether each line ends where the next one starts.
+    fn is_ordered(&self) -> bool {
+        self.starts.is_sorted() && self.starts.last().is_none_or(|last| *last as usize <= self.bytes.len())
+    }
+
     fn memory(&self) -> usize {
         self.bytes.capacity() + self.starts.capacity() * size_of::<u32>()
     }
@@ -44,13 +49,13 @@ impl Plain {
         let mut plain = Vec::with_capacity(self.starts.len() + self.bytes.len());
         let ends = self.starts.iter().skip(1).copied().chain([self.bytes.len() as u32]);
         for (start, end) in self.starts.iter().zip(ends) {
-            put(end - start, &mut plain);
+            put(end.saturating_sub(*start), &mut plain);
         }
         plain.extend_from_slice(&self.bytes);
         let mut bytes = lz4_flex::block::compress(&plain);
         bytes.shrink_to_fit();
         let is_worth_it = bytes.len() < plain.len() - plain.len() / WORTH;
-        is_worth_it.then(|| Compressed { length: plain.len() as u32, bytes })
+        is_worth_it.then_some(Compressed { length: plain.len() as u32, bytes })
     }
 }
 
@@ -66,6 +71,10 @@ struct Compressed {
 impl Compressed {
     /// Decompresses the block. A damaged one is empty.
     fn plain(&self) -> Plain {
+        // LZ4 cannot shorten more than this: a damaged length must not reserve gigabytes.
+        if self.length as usize > 255 * self.bytes.len() {
+            return Plain::default();
+        }
         let Ok(bytes) = lz4_flex::block::decompress(&self.bytes, self.length as usize) else { return Plain::default() };
         let mut rest = bytes.as_slice();
         let mut starts = Vec::with_capacity(BLOCK_LINES);
@@ -108,6 +117,7 @@ impl Block {
 /// Invariants: every block but the last is full; the last one is `Plain`; no `Plain` block precedes
 /// one of the others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "StoredHistory")]
 pub(super) struct History {
     blocks: VecDeque<Block>,
     /// A dropped block's memory, for the next one. Where many panes print, blocks that grow by
@@ -118,9 +128,48 @@ pub(super) struct History {
     dropped: usize,
     lines: usize,
     /// The number of bytes that the blocks hold.
+    #[serde(skip)]
     bytes: usize,
     /// The number of the oldest line.
     first: u64,
+}
+
+/// What is stored of a history, in this order.
+#[derive(Deserialize)]
+struct StoredHistory {
+    blocks: VecDeque<Block>,
+    dropped: usize,
+    lines: usize,
+    first: u64,
+}
+
+impl TryFrom<StoredHistory> for History {
+    type Error = &'static str;
+
+    /// Checks the invariants: what is stored may be damaged.
+    fn try_from(stored: StoredHistory) -> Result<Self, Self::Error> {
+        let StoredHistory { blocks, dropped, lines, first } = stored;
+        let held = match blocks.back() {
+            Some(Block::Plain(last)) => (blocks.len() - 1) * BLOCK_LINES + last.starts.len(),
+            None => 0,
+            Some(_) => return Err("the last block of a history is not one that grows"),
+        };
+        let full = blocks.len().saturating_sub(1);
+        let is_whole = |block: &Block| block.as_plain().is_none_or(|plain| plain.starts.len() == BLOCK_LINES);
+        let is_ordered = |block: &Block| block.as_plain().is_none_or(Plain::is_ordered);
+        let plain_from = blocks.iter().position(|block| matches!(block, Block::Plain(_))).unwrap_or(blocks.len());
+        let is_valid = held.checked_sub(dropped) == Some(lines)
+            && dropped < BLOCK_LINES
+            && first.checked_add(lines as u64).is_some()
+            && blocks.iter().take(full).all(is_whole)
+            && blocks.iter().all(is_ordered)
+            && blocks.iter().skip(plain_from).all(|block| matches!(block, Block::Plain(_)));
+        if !is_valid {
+            return Err("the blocks of a history do not fit together");
+        }
+        let bytes = blocks.iter().map(Block::memory).sum();
+        Ok(Self { blocks, spare: Plain::default(), dropped, lines, bytes, first })
+    }
 }
 
 impl History {
@@ -393,6 +442,36 @@ mod tests {
         assert!(damaged.plain().line(0).is_empty());
         let nothing = lz4_flex::block::compress(&[0xff; 9]);
         assert!(Compressed { length: 9, bytes: nothing }.plain().line(511).is_empty());
+        assert!(Compressed { length: u32::MAX, bytes: vec![0; 9] }.plain().starts.is_empty());
+    }
+
+    #[test]
+    fn a_stored_history_whose_parts_do_not_fit_is_rejected() {
+        let mut history = History::default();
+        (0..1200).for_each(|number| push(&mut history, number));
+        history.drop_oldest(100);
+        while history.compress_next() {}
+        let stored = |history: &History| postcard::to_allocvec(history).unwrap();
+        let read = |bytes: &[u8]| postcard::from_bytes::<History>(bytes);
+        let whole = read(&stored(&history)).unwrap();
+        assert_eq!((numbers(&whole), whole.bytes), (numbers(&history), held(&whole)));
+        let breaks: [fn(&mut History); 6] = [
+            |it| it.lines += 1,
+            |it| it.dropped += BLOCK_LINES,
+            |it| it.first = u64::MAX,
+            |it| drop(it.blocks.pop_back()),
+            |it| it.blocks.swap(0, 2),
+            |it| {
+                if let Some(Block::Plain(last)) = it.blocks.back_mut() {
+                    last.starts[0] = u32::MAX;
+                }
+            },
+        ];
+        for broken in breaks {
+            let mut history = history.clone();
+            broken(&mut history);
+            assert!(read(&stored(&history)).is_err());
+        }
     }
 
     proptest::proptest! {
@@ -422,6 +501,11 @@ mod tests {
                 proptest::prop_assert_eq!(history.bytes, held(&history));
                 proptest::prop_assert_eq!((history.len(), history.first()), (other.len(), other.first()));
                 proptest::prop_assert!(history.blocks.back().is_none_or(|last| matches!(last, Block::Plain(_))));
+                let (mut reader, mut plain) = (history.reader(), other.reader());
+                for line in 0..=history.len() {
+                    let used = |line: Packed<'_>| (line.used, line.size);
+                    proptest::prop_assert_eq!(reader.get(line).map(used), plain.get(line).map(used));
+                }
             }
             let lines = |history: &History| {
                 let blocks = history.blocks.iter().map(|block| match block {

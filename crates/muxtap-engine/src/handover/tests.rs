@@ -161,6 +161,8 @@ enum Later {
     /// Changes neither the output nor the screen.
     Seeds,
     Exits,
+    /// Changes the form in memory alone.
+    IsCompressed,
     Trims(usize),
 }
 
@@ -171,6 +173,7 @@ fn laters() -> impl Strategy<Value = Vec<Later>> {
         Just(Later::IsTyped),
         Just(Later::Seeds),
         Just(Later::Exits),
+        Just(Later::IsCompressed),
         (0..40_000_usize).prop_map(Later::Trims),
     ];
     proptest::collection::vec(later, 0..4)
@@ -184,6 +187,10 @@ fn happens(pane: &PaneState, later: &Later) {
         Later::Seeds => drop(pane.begin_generation()),
         Later::Exits => drop(pane.mark_exited(Exit { status: Some(3), signal: None })),
         Later::Trims(bytes) => pane.trim_output(*bytes),
+        Later::IsCompressed => {
+            let _ = pane.begin_compression();
+            let _ = pane.compress_next();
+        }
     }
 }
 
@@ -439,6 +446,20 @@ fn shape(value: &serde_json::Value) -> String {
 fn rich() -> Arc<PaneState> {
     let pane = pane();
     assert!(pane.trust_shell("0123456789abcdef0123".into()));
+    // Blocks of history: one that is compressed, one that cannot be, and two as they were printed.
+    let mut random = 1_u64;
+    for line in 0..1700_u32 {
+        let mut text = format!("line {line}");
+        if (512..1024).contains(&line) {
+            text.extend((0..32).map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from(b'!' + (random >> 57) as u8 % 90)
+            }));
+        }
+        let _ = pane.push(0, format!("{text}\r\n").as_bytes());
+    }
+    assert!(pane.begin_compression());
+    assert!(!pane.compress_next().0 && !pane.compress_next().0);
     let _ = pane.push(0, &PIECES[..12].concat());
     let _ = pane.push(0, b"\x1b[?1049l\x1b]133;A\x07$ \x1b]133;B\x07make\r\n\x1b]133;C\x07out\x1b]133;D;1\x07");
     let _ = pane.push(0, b"\x1b]7;file://host/tmp\x07\x1b]8;;http://a/b\x1b\\linked\x1b]8;;\x1b\\\x1b]9;a note\x07");

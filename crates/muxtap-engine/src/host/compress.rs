@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use tokio::sync::Semaphore;
+
 use crate::{Host, PaneState, limits};
 
 impl Host {
@@ -14,23 +16,32 @@ impl Host {
             return;
         }
         let (host, pane) = (self.clone(), pane.clone());
-        let cancel = shared.cancel.clone();
+        let (cancel, turn) = (shared.cancel.clone(), shared.compressing.clone());
         shared.tasks.spawn(async move {
             tokio::select! {
-                () = host.compress(&pane) => {}
+                () = host.compress(&turn, &pane) => {}
                 () = cancel.cancelled() => {}
             }
         });
     }
 
     /// Compresses a block at a time: other tasks and the pane's output need the thread and the lock.
-    async fn compress(&self, pane: &PaneState) {
+    /// `turn`: of all panes, one at a time does, however many become cold at once.
+    async fn compress(&self, turn: &Semaphore, pane: &Arc<PaneState>) {
         loop {
             // Not awaited through the pane's notifications: a receiver would count as a use.
             let due = pane.lock().last_output() + limits::COLD;
             if Instant::now() < due {
                 tokio::time::sleep_until(due.into()).await;
                 continue;
+            }
+            let _turn = turn.acquire().await;
+            if pane.lock().last_output() + limits::COLD > Instant::now() {
+                continue;
+            }
+            // Dropped panes are not counted any more.
+            if !self.has(pane) {
+                return;
             }
             let (is_over, memory) = pane.compress_next();
             self.charge(memory);
@@ -44,7 +55,7 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, sync::atomic::Ordering, time::Duration};
+    use std::{path::Path, sync::atomic::Ordering};
 
     use muxtap_core::{
         protocol::{ids::PaneId, version::Version},
@@ -55,7 +66,7 @@ mod tests {
     use super::*;
     use crate::{Engine, Options};
 
-    /// Time is real in panes, so this takes the second that a pane has to rest.
+    /// A pane's time is real, so this takes the second that it has to rest.
     #[tokio::test]
     async fn the_history_of_a_cold_pane_is_compressed_and_reads_the_same() {
         let engine = Engine::new(Options::default());
@@ -71,10 +82,7 @@ mod tests {
         let capture = || pane.lock().screen().capture(&all).unwrap();
         let (before, lines) = (pane.held_bytes(), capture());
         assert!(!pane.begin_compression(), "the task that began with the output awaits the pane's rest");
-        let end = Instant::now() + Duration::from_secs(60);
-        while pane.held_bytes() + 40_000 > before && Instant::now() < end {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        host.compress(&engine.shared.compressing, &pane).await;
         assert!(pane.held_bytes() + 40_000 < before, "{} of {before}", pane.held_bytes());
         assert_eq!(capture(), lines);
         assert_eq!(engine.shared.held_bytes.load(Ordering::Relaxed), pane.held_bytes());

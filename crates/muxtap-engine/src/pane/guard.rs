@@ -36,6 +36,11 @@ impl PaneGuard<'_> {
     pub(in crate::pane) fn writes(&self) -> u64 {
         self.0.writes
     }
+
+    /// Returns the pane for changes of its form in memory alone: a copy from before is as good.
+    pub(in crate::pane) fn uncounted(&mut self) -> &mut LockedPane {
+        &mut self.0.pane
+    }
 }
 
 impl Deref for PaneGuard<'_> {
