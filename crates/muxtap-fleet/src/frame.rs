@@ -163,6 +163,7 @@ impl Incoming {
                 self.received += cost(data.len());
                 Ok(Received::Data(message.slice(HEADER_BYTES..)))
             }
+            END if self.is_ended => Err(Broken::Invalid),
             END => {
                 self.is_ended = true;
                 Ok(Received::End)
@@ -231,6 +232,9 @@ mod tests {
         assert_eq!(here.accept(&back), Ok(Received::Data(Bytes::from_static(b"still open"))));
         let after = here.send(b"after the end");
         assert_eq!(there.accept(&after), Err(Broken::Invalid));
+        let (mut here, mut there) = (Side::default(), Side::default());
+        let ends = [(); 2].map(|()| here.outgoing.end(&mut here.incoming));
+        assert_eq!(ends.map(|end| there.accept(&end)), [Ok(Received::End), Err(Broken::Invalid)]);
     }
 
     #[test]

@@ -1,74 +1,45 @@
 //! Membership: connects to NATS, serves what is offered, and opens links to others.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use async_nats::{Client, ConnectErrorKind, Event, Message, RequestErrorKind};
-use futures_util::StreamExt as _;
+use async_nats::{Client, ClientError, ConnectErrorKind, Event};
 use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::clock::now_ms;
-use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{broadcast, mpsc, watch},
     task::JoinSet,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    pipe::{Ends, Pipe},
+    links::{Links, OPEN_LIMIT, Offered, Opened},
     service::{self, Member, Questions, Unanswered},
     settings::Settings,
     subject,
 };
 
-/// The version of the protocol between two members.
-const PROTOCOL: u32 = 1;
-/// The word for an ability of muxtap: it accepts idempotency keys.
-const KEYS: &str = "keys";
-/// How long a host may take to open a link.
-const OPEN_LIMIT: Duration = Duration::from_secs(5);
 /// The first pause after a failed attempt to join; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between attempts to join.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The pause after which NATS is connected to again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// The most links of one member for one tier; another one replaces the oldest.
-const MOST_LINKS: usize = 8;
-/// The most members that have links to this host.
-const MOST_CALLERS: usize = 4096;
-/// The most hosts that are remembered.
-const MOST_HOSTS: usize = 4096;
 /// How often NATS is pinged; a connection without replies is replaced after two more.
 const PING: Duration = Duration::from_secs(20);
+/// How often each server is tried after a connection is lost, before the files are read again.
+const RECONNECTS: usize = 12;
+/// The most messages of one subscription that are queued: more than a link's window holds.
+const QUEUED: usize = 8192;
+/// The pauses after which a name that is taken is asked for again: a daemon that replaces itself
+/// still replies for a moment.
+const TAKEN_PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
 /// The most events of the connection that are queued.
 const EVENTS: usize = 64;
-
-/// A link that another member has opened.
-#[derive(Debug)]
-pub struct Offered {
-    /// The byte stream.
-    pub pipe: Pipe,
-    /// The tier of requests that may be served on it.
-    pub tier: Tier,
-    /// The member's name.
-    pub member: Arc<str>,
-}
-
-/// A link to another host.
-#[derive(Debug)]
-pub struct Opened {
-    /// The byte stream.
-    pub pipe: Pipe,
-    /// The version of the host's muxtap.
-    pub version: String,
-    /// Whether it accepts idempotency keys.
-    pub takes_keys: bool,
-}
 
 /// How far this daemon is in its fleet.
 #[derive(Clone, Debug)]
@@ -87,52 +58,32 @@ pub enum State {
 #[derive(Clone)]
 pub struct Fleet(Arc<Inner>);
 
-struct Inner {
-    me: Member,
+pub(super) struct Inner {
+    pub(super) me: Member,
     settings: Settings,
     state: watch::Sender<State>,
     /// The connection of a member.
-    joined: watch::Sender<Option<Connection>>,
+    pub(super) joined: watch::Sender<Option<Connection>>,
     /// What NATS refused because a permission is missing.
-    refused: broadcast::Sender<String>,
-    on_link: Box<dyn Fn(Offered) + Send + Sync>,
-    on_host: Box<dyn Fn(&Member) + Send + Sync>,
+    pub(super) refused: broadcast::Sender<String>,
+    pub(super) on_link: Box<dyn Fn(Offered) + Send + Sync>,
+    pub(super) on_host: Box<dyn Fn(&Member) + Send + Sync>,
     /// The hosts that were seen, by their names.
-    known: Mutex<BTreeMap<String, Member>>,
-    links: Mutex<HashMap<(Arc<str>, Tier), Vec<CancellationToken>>>,
+    pub(super) known: Mutex<BTreeMap<String, Member>>,
+    pub(super) links: Mutex<Links>,
+    /// The tasks that carry links.
+    pub(super) carried: TaskTracker,
     end: CancellationToken,
 }
 
 /// The outcome of sending to NATS. Error: it takes nothing more.
-type Sent = std::result::Result<(), async_nats::Error>;
+pub(super) type Sent = std::result::Result<(), async_nats::Error>;
 
 /// A connection to NATS, up to the moment when it is lost.
 #[derive(Clone)]
-struct Connection {
-    client: Client,
-    lost: CancellationToken,
-}
-
-/// A request to open a link.
-#[derive(Deserialize, Serialize)]
-struct Open {
-    protocol: u32,
-    version: String,
-    /// The subject for frames to the caller.
-    inbox: String,
-}
-
-/// The reply to it.
-#[derive(Default, Deserialize, Serialize)]
-struct OpenAnswer {
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    version: String,
-    #[serde(default)]
-    can: Vec<String>,
-    /// The reason for a refusal.
-    error: Option<String>,
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) lost: CancellationToken,
 }
 
 impl fmt::Debug for Fleet {
@@ -160,7 +111,7 @@ impl Fleet {
             name: settings.name.clone(),
             version: settings.version.clone(),
             labels: settings.labels.clone(),
-            offer: settings.offer.clone(),
+            offer: Tier::ALL.into_iter().filter(|tier| settings.offer.contains(tier)).collect(),
             machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             instance: random()?,
             since_ms: now_ms(),
@@ -175,6 +126,7 @@ impl Fleet {
             on_host: Box::new(on_host),
             known: Mutex::default(),
             links: Mutex::default(),
+            carried: TaskTracker::new(),
             end,
         });
         tokio::spawn(inner.clone().run());
@@ -225,11 +177,14 @@ impl Fleet {
     /// Error: this daemon is not connected.
     pub async fn hosts(&self) -> Result<Vec<Member>> {
         let connection = self.0.connection().await?;
-        let listed = tokio::select! {
-            listed = service::list(&connection.client, None) => listed.map_err(|error| self.0.unusable(&error))?,
-            () = connection.lost.cancelled() => return Err(self.0.unusable(&"the connection was lost")),
+        let list = async {
+            let listed = service::list(&connection.client, None).await.map_err(|error| self.0.unusable(&error))?;
+            Ok(self.0.meet(&connection.client, listed).await)
         };
-        Ok(listed.into_iter().filter(|member| self.0.met(member)).collect())
+        tokio::select! {
+            hosts = list => hosts,
+            () = connection.lost.cancelled() => Err(self.0.unusable(&"the connection was lost")),
+        }
     }
 
     /// Returns why this daemon is no member at the moment.
@@ -273,7 +228,7 @@ impl Inner {
         }
     }
 
-    fn unusable(&self, why: &dyn fmt::Display) -> Error {
+    pub(super) fn unusable(&self, why: &dyn fmt::Display) -> Error {
         Error::unavailable(format!("the fleet at {} cannot be reached: {why}", self.settings.url))
     }
 
@@ -281,8 +236,9 @@ impl Inner {
     async fn run(self: Arc<Self>) {
         let mut tries = 0;
         loop {
+            let since = Instant::now();
             let error = tokio::select! {
-                error = self.stay(&mut tries) => error,
+                error = self.stay() => error,
                 () = self.end.cancelled() => break,
             };
             if let Some(connection) = self.joined.send_replace(None) {
@@ -290,6 +246,9 @@ impl Inner {
             }
             tracing::warn!("fleet {}: {error}", self.settings.url);
             self.state.send_replace(State::Out(error));
+            if since.elapsed() > LONGEST_PAUSE {
+                tries = 0;
+            }
             let pause = LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << tries.min(10)));
             tries += 1;
             tokio::select! {
@@ -300,26 +259,35 @@ impl Inner {
         if let Some(connection) = self.joined.send_replace(None) {
             // Other members hear at once that their links are over.
             connection.lost.cancel();
+            self.carried.close();
+            let _ = tokio::time::timeout(FIRST_PAUSE, self.carried.wait()).await;
             let _ = tokio::time::timeout(FIRST_PAUSE, connection.client.flush()).await;
         }
     }
 
     /// Joins, and remains a member as long as possible. Returns the reason why it is none.
-    async fn stay(self: &Arc<Self>, tries: &mut u32) -> Error {
-        let (client, mut events) = match self.connect().await {
+    async fn stay(self: &Arc<Self>) -> Error {
+        let (client, events) = match self.connect().await {
             Ok(connected) => connected,
             Err(error) => return error,
         };
-        match service::ask(&client, &self.me.name).await {
-            Ok(other) => return self.taken(&other),
-            // Silent: a connection of an earlier daemon may still count as open.
-            Err(Unanswered::Absent | Unanswered::Silent) => {}
+        let (again, due) = mpsc::channel(1);
+        tokio::select! {
+            error = self.take_part(&client, due) => error,
+            error = self.follow(&client, events, again) => error,
+        }
+    }
+
+    /// Takes the name, serves, and keeps the name. `due`: NATS was connected to again.
+    async fn take_part(self: &Arc<Self>, client: &Client, mut due: mpsc::Receiver<()>) -> Error {
+        if let Some(other) = self.owner(client).await {
+            return self.taken(&other);
         }
         // Of two that ask at the same time, the later one leaves when it hears the other.
         let mut tasks = JoinSet::new();
         let (claims, mut claimed) = mpsc::channel(1);
         let inner = self.clone();
-        match Questions::subscribe(&client, &self.me).await {
+        match Questions::subscribe(client, &self.me).await {
             Ok(questions) => drop(tasks.spawn(questions.serve(move |member| {
                 if member.name == inner.me.name {
                     drop(claims.try_send(member));
@@ -329,64 +297,43 @@ impl Inner {
             }))),
             Err(error) => return self.unusable(&error),
         }
-        let members = service::list(&client, None).await.unwrap_or_default();
-        if let Some(other) = members.iter().find(|member| self.is_rival(member)) {
+        // Every host sees the inbox of a question to all, and could reply in any name.
+        let (same, members) = tokio::join!(service::list(client, Some(&self.me.name)), service::list(client, None));
+        if let Some(other) = same.unwrap_or_default().iter().find(|member| self.is_rival(member)) {
             return self.taken(other);
         }
-        for member in &members {
-            self.met(member);
-        }
-        *tries = 0;
+        self.meet(client, members.unwrap_or_default()).await;
         self.joined.send_replace(Some(Connection { client: client.clone(), lost: self.end.child_token() }));
-        if let Err(error) = self.serve(&client, &mut tasks).await {
+        if let Err(error) = self.serve(client, &mut tasks).await {
             return self.unusable(&error);
         }
-        if let Err(error) = self.announce(&client).await {
+        if let Err(error) = self.announce(client).await {
             return self.unusable(&error);
         }
         self.state.send_replace(State::Joined);
         tracing::info!("fleet {}: joined as {}", self.settings.url, self.me.name);
-        let (again, mut due) = mpsc::channel::<()>(1);
         let looks = async {
             loop {
                 let same = tokio::select! {
-                    Some(()) = due.recv() => service::list(&client, Some(&self.me.name)).await.unwrap_or_default(),
-                    Some(other) = claimed.recv() => match other.instance == self.me.instance {
-                        true => continue,
-                        false => vec![other],
-                    },
+                    Some(()) = due.recv() => service::list(client, Some(&self.me.name)).await.unwrap_or_default(),
+                    Some(other) = claimed.recv() => {
+                        if other.instance == self.me.instance {
+                            continue;
+                        }
+                        vec![other]
+                    }
                 };
                 if let Some(other) = same.iter().find(|member| self.is_rival(member)) {
                     return self.taken(other);
                 }
                 // A later one hears that this one is there.
-                if let Err(error) = self.announce(&client).await {
+                if let Err(error) = self.announce(client).await {
                     return self.unusable(&error);
                 }
             }
         };
-        let follows = async {
-            while let Some(event) = events.recv().await {
-                match event {
-                    Event::Disconnected => self.disconnected(&client),
-                    Event::Connected => {
-                        self.state.send_replace(State::Joined);
-                        let _ = again.try_send(());
-                    }
-                    Event::ServerError(error) => {
-                        // Its text names the subject.
-                        drop(self.refused.send(error.to_string()));
-                        tracing::debug!("fleet: {error}");
-                    }
-                    Event::Closed => break,
-                    other => tracing::debug!("fleet: {other}"),
-                }
-            }
-            self.unusable(&"the connection was closed")
-        };
         tokio::select! {
             error = looks => error,
-            error = follows => error,
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Err(error)) => self.unusable(&error),
                 _ => self.unusable(&"the connection was closed"),
@@ -394,9 +341,72 @@ impl Inner {
         }
     }
 
+    /// Returns the daemon that has this one's name, if it still replies after some pauses.
+    async fn owner(&self, client: &Client) -> Option<Member> {
+        let mut pauses = TAKEN_PAUSES.into_iter();
+        loop {
+            // Silent: a connection of an earlier daemon may still count as open.
+            let other = service::ask(client, &self.me.name).await.ok()?;
+            let Some(pause) = pauses.next() else { return Some(other) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Follows the connection's events. `again`: NATS was connected to again. Returns the reason why
+    /// the connection is of no use.
+    async fn follow(&self, client: &Client, mut events: mpsc::Receiver<Event>, again: mpsc::Sender<()>) -> Error {
+        while let Some(event) = events.recv().await {
+            let is_member = self.joined.borrow().is_some();
+            match event {
+                Event::Disconnected if is_member => self.disconnected(client),
+                Event::Disconnected => return self.unusable(&"the connection was lost"),
+                Event::Connected if is_member => {
+                    self.state.send_replace(State::Joined);
+                    let _ = again.try_send(());
+                }
+                Event::ServerError(error) => {
+                    // Its text names the subject.
+                    let text = error.to_string();
+                    if let Some(error) = self.not_permitted(&text) {
+                        return error;
+                    }
+                    tracing::debug!("fleet: {text}");
+                    drop(self.refused.send(text));
+                }
+                Event::Closed | Event::ClientError(ClientError::MaxReconnects) => break,
+                // A revoked key. A new one is read when this daemon joins again.
+                Event::ClientError(ClientError::Other(why))
+                    if why == ConnectErrorKind::AuthorizationViolation.to_string() =>
+                {
+                    break;
+                }
+                other => tracing::debug!("fleet: {other}"),
+            }
+        }
+        self.unusable(&"the connection was closed")
+    }
+
+    /// Returns the error for a subscription without which this daemon receives nothing, if NATS refused one.
+    fn not_permitted(&self, text: &str) -> Option<Error> {
+        let (_, subject) = text.split_once("ermissions Violation for Subscription to \"")?;
+        let subject = subject.split('"').next().unwrap_or_default();
+        if !subject.starts_with("_INBOX.") && !subject.starts_with(subject::PREFIX) {
+            return None;
+        }
+        let message = format!(
+            "name: {}: NATS does not permit its subscription to {}; expected the name of its credentials, and in `offer` \
+             only tiers that the member was added with",
+            self.me.name,
+            muxtap_base::plain::name(subject)
+        );
+        Some(Error::new(ErrorCode::Unauthorized, message))
+    }
+
     async fn connect(&self) -> Result<(Client, mpsc::Receiver<Event>)> {
         let (told, events) = mpsc::channel(EVENTS);
+        let servers = self.settings.servers();
         let options = self.settings.options()?.ping_interval(PING).connection_timeout(OPEN_LIMIT);
+        let options = options.max_reconnects(RECONNECTS * servers.len()).subscription_capacity(QUEUED);
         let options = options.reconnect_delay_callback(|attempts| {
             let tries = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_sub(1).min(5);
             RECONNECT_PAUSE.saturating_mul(1 << tries)
@@ -405,7 +415,7 @@ impl Inner {
             let told = told.clone();
             async move { drop(told.send(event).await) }
         });
-        let client = options.connect(self.settings.servers()).await.map_err(|error| match error.kind() {
+        let client = options.connect(servers).await.map_err(|error| match error.kind() {
             ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
                 let message = format!("the fleet at {}: NATS does not accept the credentials", self.settings.url);
                 Error::new(ErrorCode::Unauthorized, message)
@@ -442,169 +452,19 @@ impl Inner {
         if self.me.offer.is_empty() { Ok(()) } else { service::announce(client, &self.me).await }
     }
 
-    /// Remembers a member if it is a host. Returns whether it is one.
-    fn met(&self, member: &Member) -> bool {
-        if member.name == self.me.name || member.offer.is_empty() {
-            return false;
-        }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_HOSTS && !known.contains_key(&member.name) {
-            return false;
-        }
-        known.insert(member.name.clone(), member.clone());
-        drop(known);
-        (self.on_host)(member);
-        true
-    }
-
     /// Opens links for the tiers that are offered.
     async fn serve(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<Sent>) -> Sent {
         for tier in self.me.offer.iter().copied() {
-            let mut asked = client.subscribe(subject::open(&self.me.name, tier)).await?;
-            let (inner, client) = (self.clone(), client.clone());
-            tasks.spawn(async move {
-                while let Some(message) = asked.next().await {
-                    inner.asked(&client, tier, message).await?;
-                }
-                Ok(())
-            });
+            let asked = client.subscribe(subject::open(&self.me.name, tier)).await?;
+            tasks.spawn(self.clone().offer(client.clone(), tier, asked));
         }
         client.flush().await?;
         Ok(())
     }
-
-    /// Opens a link that another member asks for. Error: NATS takes nothing more.
-    async fn asked(&self, client: &Client, tier: Tier, message: Message) -> Sent {
-        // NATS gives what is sent there to that member alone, so it alone learns the link's id.
-        let Some(reply) = message.reply else { return Ok(()) };
-        let Some(member) = subject::member_of(&reply).map(Arc::<str>::from) else { return Ok(()) };
-        let Some(connection) = self.joined.borrow().clone() else { return Ok(()) };
-        let refuse = |why: String| {
-            let answer = OpenAnswer { error: Some(why), ..OpenAnswer::default() };
-            serde_json::to_vec(&answer).unwrap_or_default()
-        };
-        let answer = match serde_json::from_slice::<Open>(&message.payload) {
-            Ok(open) if open.protocol != PROTOCOL => {
-                refuse(format!("protocol {}: expected {PROTOCOL}; use the same version of muxtap", open.protocol))
-            }
-            Ok(open) if subject::member_of(&open.inbox) != Some(&*member) => {
-                refuse("inbox: not the one of the member that asks".into())
-            }
-            Err(error) => refuse(format!("invalid request: {error}")),
-            Ok(open) => match self.keep(&member, tier, &connection) {
-                None => refuse("too many members have links to this host".into()),
-                Some(lost) => {
-                    let id = random()?;
-                    let from = client.subscribe(subject::link(&self.me.name, tier, &id)).await?;
-                    let ends = Ends { client: client.clone(), to: open.inbox, from };
-                    (self.on_link)(Offered { pipe: Pipe::open(ends, lost), tier, member });
-                    let can = vec![KEYS.to_owned()];
-                    let answer = OpenAnswer { id, version: self.me.version.clone(), can, error: None };
-                    serde_json::to_vec(&answer).unwrap_or_default()
-                }
-            },
-        };
-        client.publish(reply, answer.into()).await?;
-        Ok(())
-    }
-
-    /// Counts a new link. Returns the token that ends it. `None`: there are too many.
-    fn keep(&self, member: &Arc<str>, tier: Tier, connection: &Connection) -> Option<CancellationToken> {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|_, links| {
-            links.retain(|link| !link.is_cancelled());
-            !links.is_empty()
-        });
-        if links.len() >= MOST_CALLERS {
-            return None;
-        }
-        let links = links.entry((member.clone(), tier)).or_default();
-        if links.len() >= MOST_LINKS {
-            // Its member has lost it: a member has one link for each tier.
-            links.remove(0).cancel();
-        }
-        let link = connection.lost.child_token();
-        links.push(link.clone());
-        Some(link)
-    }
-
-    async fn open(&self, connection: &Connection, host: &str, tier: Tier) -> Result<Opened> {
-        let client = &connection.client;
-        let inbox = client.new_inbox();
-        let subject = subject::open(host, tier);
-        let mut refused = self.refused.subscribe();
-        let is_refused = async {
-            // NATS does not reply to a request that it refuses; its error names the subject.
-            loop {
-                match refused.recv().await {
-                    Ok(text) if text.contains(&format!("\"{subject}\"")) => break,
-                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-                }
-            }
-        };
-        let from = client.subscribe(inbox.clone()).await.map_err(|error| self.unusable(&error))?;
-        let open = Open { protocol: PROTOCOL, version: self.me.version.clone(), inbox };
-        let payload = serde_json::to_vec(&open).map_err(|error| Error::internal(error.to_string()))?;
-        let request = async_nats::Request::new().payload(payload.into()).timeout(Some(OPEN_LIMIT));
-        let answered = tokio::select! {
-            answered = client.send_request(subject.clone(), request) => answered,
-            () = is_refused => {
-                let message = format!(
-                    "host {host}: NATS does not permit `{tier}` on it to the member {}; an administrator of the fleet \
-                     can grant it",
-                    self.me.name
-                );
-                return Err(Error::new(ErrorCode::Unauthorized, message));
-            }
-        };
-        let message = match answered {
-            Ok(message) => message,
-            Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                return Err(self.not_open(client, host, tier).await);
-            }
-            Err(error) if error.kind() == RequestErrorKind::TimedOut => {
-                let message = format!("host {host}: no reply over NATS within {} s", OPEN_LIMIT.as_secs());
-                return Err(Error::unavailable(message));
-            }
-            Err(error) => return Err(self.unusable(&error)),
-        };
-        let answer: OpenAnswer = serde_json::from_slice(&message.payload)
-            .map_err(|error| Error::internal(format!("host {host}: invalid reply over NATS: {error}")))?;
-        if let Some(why) = answer.error {
-            return Err(Error::unavailable(format!("host {host}: {}", muxtap_base::plain::name(&why))));
-        }
-        let is_id = !answer.id.is_empty() && answer.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if !is_id {
-            return Err(Error::internal(format!("host {host}: invalid reply over NATS: expected a link's id")));
-        }
-        let ends = Ends { client: client.clone(), to: subject::link(host, tier, &answer.id), from };
-        Ok(Opened {
-            pipe: Pipe::open(ends, connection.lost.child_token()),
-            version: muxtap_base::plain::name(&answer.version).chars().take(32).collect(),
-            takes_keys: answer.can.iter().any(|can| can == KEYS),
-        })
-    }
-
-    /// Returns the reason why nobody opens links of a tier.
-    async fn not_open(&self, client: &Client, host: &str, tier: Tier) -> Error {
-        match service::ask(client, host).await {
-            Ok(member) if member.offer.contains(&tier) => {
-                Error::unavailable(format!("host {host}: it has just joined the fleet; try again"))
-            }
-            Ok(member) => {
-                let offered = member.offer.iter().map(|tier| tier.as_str()).collect::<Vec<_>>().join(", ");
-                let offered = if offered.is_empty() { "nothing".to_owned() } else { format!("only: {offered}") };
-                let message = format!("host {host}: it does not offer `{tier}` to the fleet, {offered}");
-                Error::new(ErrorCode::ReadOnly, message)
-            }
-            Err(_) => Error::unavailable(format!("host {host}: its daemon is not connected to the fleet, or offers nothing")),
-        }
-    }
 }
 
 /// Returns 128 secret random bits as text.
-fn random() -> Result<String> {
+pub(super) fn random() -> Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())

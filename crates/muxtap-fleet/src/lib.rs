@@ -6,13 +6,16 @@
 pub mod admin;
 pub mod frame;
 mod join;
+mod known;
+mod links;
 mod pipe;
 mod service;
 pub mod settings;
 pub mod subject;
 
 pub use self::{
-    join::{Fleet, Offered, Opened, State},
+    join::{Fleet, State},
+    links::{Offered, Opened},
     pipe::Pipe,
     service::Member,
     settings::Settings,

@@ -10,13 +10,13 @@ use std::{
 
 use async_nats::{Client, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf},
     sync::{Notify, mpsc},
     time::timeout,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::frame::{Broken, DATA_BYTES, HEADER_BYTES, Incoming, Outgoing, Received};
 
@@ -36,16 +36,20 @@ pub(crate) struct Ends {
     pub(crate) client: Client,
     /// The subject to which this side publishes.
     pub(crate) to: String,
+    /// The other side's first frame. `None`: this side has opened the stream, and sends a frame at
+    /// once, which proves that it received the reply.
+    pub(crate) first: Option<Bytes>,
     /// The subject to which the other side publishes.
     pub(crate) from: Subscriber,
 }
 
 impl Pipe {
-    /// Opens the stream. `lost`: the connection to NATS is lost, or muxtap is stopping.
-    pub(crate) fn open(ends: Ends, lost: CancellationToken) -> Self {
+    /// Opens the stream. `lost`: the connection to NATS is lost, or muxtap is stopping. `carried`:
+    /// the tasks that carry streams.
+    pub(crate) fn open(ends: Ends, lost: CancellationToken, carried: &TaskTracker) -> Self {
         let (io, own) = tokio::io::duplex(DATA_BYTES);
         let broken = Arc::new(OnceLock::new());
-        tokio::spawn(carry(own, ends, lost, broken.clone()));
+        carried.spawn(carry(own, ends, lost, broken.clone()));
         Self { io, broken }
     }
 
@@ -115,8 +119,11 @@ impl Shared {
 
 /// Carries a stream until it ends.
 async fn carry(io: DuplexStream, ends: Ends, lost: CancellationToken, slot: Arc<OnceLock<Broken>>) {
-    let Ends { client, to, mut from } = ends;
+    let Ends { client, to, first, mut from } = ends;
     let shared = Shared::default();
+    if first.is_none() {
+        shared.tell.notify_one();
+    }
     let (reader, writer) = tokio::io::split(io);
     // The sender's credit bounds it.
     let (queue, due) = mpsc::unbounded_channel();
@@ -125,7 +132,7 @@ async fn carry(io: DuplexStream, ends: Ends, lost: CancellationToken, slot: Arc<
     let mut delivering = pin!(deliver(writer, due, &shared));
     let broken = tokio::select! {
         broken = &mut sending => Some(broken),
-        broken = receive(&mut from, &queue, &shared) => Some(broken),
+        broken = receive(first, &mut from, &queue, &shared) => Some(broken),
         never = &mut delivering => match never {},
         () = shared.over() => None,
         () = lost.cancelled() => Some(Broken::Disconnected),
@@ -172,11 +179,17 @@ async fn send(mut reader: ReadHalf<DuplexStream>, client: &Client, to: &str, sha
 }
 
 /// Checks what the other side sent, and queues it.
-async fn receive(from: &mut Subscriber, queue: &mpsc::UnboundedSender<Option<Bytes>>, shared: &Shared) -> Broken {
-    while let Some(message) = from.next().await {
+async fn receive(
+    first: Option<Bytes>,
+    from: &mut Subscriber,
+    queue: &mpsc::UnboundedSender<Option<Bytes>>,
+    shared: &Shared,
+) -> Broken {
+    let mut messages = stream::iter(first).chain(from.map(|message| message.payload));
+    while let Some(message) = messages.next().await {
         let received = {
             let (incoming, outgoing) = &mut *shared.directions();
-            incoming.accept(&message.payload, outgoing)
+            incoming.accept(&message, outgoing)
         };
         match received {
             Ok(Received::Data(data)) => drop(queue.send(Some(data))),

@@ -1,7 +1,7 @@
 //! Presence: each member is an instance of the NATS service `muxtap`, under its own name. So it can
 //! be asked for by name, all can be listed, and NATS' own tools see them.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use async_nats::{Client, Message, RequestErrorKind};
 use futures_util::{
@@ -115,13 +115,14 @@ impl Member {
             return None;
         }
         let plain = |text: &str| muxtap_base::plain::name(text).chars().take(TEXT_BYTES).collect::<String>();
+        let offer: HashSet<_> = info.metadata.offer.split(' ').collect();
         Some(Self {
             name: info.id,
             version: plain(&info.version),
             labels: info.metadata.labels.split_whitespace().take(32).map(plain).collect(),
-            offer: info.metadata.offer.split(' ').filter_map(|tier| tier.parse().ok()).collect(),
+            offer: Tier::ALL.into_iter().filter(|tier| offer.contains(tier.as_str())).collect(),
             machine: plain(&info.metadata.machine),
-            instance: info.metadata.instance,
+            instance: plain(&info.metadata.instance),
             since_ms: info.metadata.since_ms.parse().unwrap_or(u64::MAX),
         })
     }
@@ -165,9 +166,10 @@ impl Questions {
                     let own = |member: &Member| message.subject.as_str() == subject::service(HELLO, Some(&member.name));
                     Member::read(&message).filter(own).into_iter().for_each(&met);
                 }
-                // No other subject: the sender must not choose where this host publishes.
-                Some(reply) if subject::member_of(&reply).is_some() => {
-                    self.client.publish(reply, self.member.answer(verb).to_string().into()).await?
+                // No other subject: the sender must not choose where this host publishes. The inboxes
+                // of NATS' own tools name no member.
+                Some(reply) if subject::is_inbox(&reply) => {
+                    self.client.publish(reply, self.member.answer(verb).to_string().into()).await?;
                 }
                 _ => {}
             }
@@ -242,6 +244,12 @@ mod tests {
             assert_eq!(Member::read(&message(member.answer(verb).to_string())).as_ref(), Some(&member), "{verb}");
         }
         assert!(Member::read(&message("{}".into())).is_none());
+        let mut repeated = member.answer("INFO");
+        repeated["metadata"]["offer"] = "input read input all".into();
+        repeated["metadata"]["instance"] = "\u{1b}".repeat(500).into();
+        let read = Member::read(&message(repeated.to_string())).unwrap();
+        assert_eq!(read.offer, member.offer);
+        assert!(read.instance.len() <= TEXT_BYTES && !read.instance.contains('\u{1b}'));
         let mut foreign = member.answer("INFO");
         foreign["id"] = "a.b".into();
         assert!(Member::read(&message(foreign.to_string())).is_none());

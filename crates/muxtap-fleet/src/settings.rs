@@ -42,6 +42,13 @@ impl Settings {
     pub fn check(&self) -> Result<()> {
         check_url(&self.url)?;
         check_name(&self.name)?;
+        // With credentials, requests of others would be served over a connection that can be changed on
+        // the way.
+        if self.credentials.is_some() && !self.needs_tls() && !self.servers().iter().all(|url| is_loopback(url)) {
+            return Err(Error::invalid(
+                "url: nats:// with credentials, to another machine, without TLS; expected tls://HOST:PORT, or set tls_ca",
+            ));
+        }
         if self.labels.len() > MOST_LABELS {
             let message = format!("labels: {} of them; expected at most {MOST_LABELS}", self.labels.len());
             return Err(Error::invalid(message));
@@ -75,10 +82,12 @@ impl Settings {
         if let Some(path) = &self.tls_ca {
             options = options.add_root_certificates(path.clone());
         }
-        if self.url.split(',').any(|url| url.trim().starts_with("tls://")) {
-            options = options.require_tls(true);
-        }
-        Ok(options)
+        Ok(options.require_tls(self.needs_tls()))
+    }
+
+    /// Returns whether a server without TLS is refused: all of them if one URL or `tls_ca` asks for it.
+    fn needs_tls(&self) -> bool {
+        self.tls_ca.is_some() || self.servers().iter().any(|url| url.starts_with("tls://"))
     }
 
     /// Returns the addresses of NATS servers.
@@ -132,6 +141,14 @@ pub fn check_url(url: &str) -> Result<()> {
     ))
 }
 
+/// Returns whether a URL is that of a server on this machine.
+fn is_loopback(url: &str) -> bool {
+    let address = url.split_once("://").map_or(url, |(_, address)| address);
+    let host = address.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|host| host.is_loopback())
+}
+
 /// Checks that a text can be a member's name: one token of a subject, and a host's name in
 /// targets. Error: `INVALID_ARGUMENT`.
 pub fn check_name(name: &str) -> Result<()> {
@@ -180,6 +197,25 @@ mod tests {
         }
         assert!(refused(|settings| settings.labels = vec!["a b".into()]).starts_with("labels: "));
         assert!(refused(|settings| settings.labels = vec!["a".into(); 33]).starts_with("labels: "));
+    }
+
+    #[test]
+    fn credentials_for_another_machine_need_tls() {
+        let of = |url: &str, tls_ca: Option<&str>| {
+            let (credentials, tls_ca) = (Some("web-1.nk".into()), tls_ca.map(PathBuf::from));
+            let settings = Settings { url: url.into(), credentials, tls_ca, ..settings() };
+            (settings.check().is_ok(), settings.needs_tls())
+        };
+        for url in ["nats://127.0.0.1:4222", "nats://localhost", "nats://[::1]:4222,nats://[::1]"] {
+            assert_eq!(of(url, None), (true, false), "{url}");
+        }
+        assert_eq!(of("tls://box:4222", None), (true, true));
+        assert_eq!(of("nats://box:4222", Some("ca.pem")), (true, true));
+        assert_eq!(of("nats://box, tls://box", None), (true, true));
+        for url in ["nats://box:4222", "nats://localhost.evil", "nats://localhost:4222, nats://10.0.0.1:4222"] {
+            assert_eq!(of(url, None), (false, false), "{url}");
+        }
+        Settings { url: "nats://box".into(), ..settings() }.check().unwrap();
     }
 
     #[test]

@@ -24,14 +24,10 @@ pub fn link(host: &str, tier: Tier, id: &str) -> String {
     format!("{PREFIX}.{host}.{}.link.{id}", tier_token(tier))
 }
 
-/// Returns the subjects of a host's tier: what a caller of that tier may publish to.
+/// Returns the subjects of a host's tier: what a caller of that tier may publish to, and what the
+/// host's daemon may subscribe to.
 pub fn of_tier(host: &str, tier: Tier) -> String {
     format!("{PREFIX}.{host}.{}.>", tier_token(tier))
-}
-
-/// Returns the subjects of a host: what its daemon may subscribe to.
-pub fn of_host(host: &str) -> String {
-    format!("{PREFIX}.{host}.>")
 }
 
 /// Returns the prefix of a member's inboxes. Only that member may subscribe below it, so a reply
@@ -55,11 +51,21 @@ pub fn service(verb: &str, member: Option<&str>) -> String {
 /// Returns the member that receives what is published to a subject; `None`: the subject is not an
 /// inbox of a member.
 pub fn member_of(inbox: &str) -> Option<&str> {
-    let (member, rest) = inbox.strip_prefix("_INBOX.")?.split_once('.')?;
-    let is_subject = rest.split('.').all(|token| {
+    let (member, _) = below_inbox(inbox)?.split_once('.')?;
+    is_name(member).then_some(member)
+}
+
+/// Returns whether a subject is an inbox, of a member or of another client.
+pub fn is_inbox(subject: &str) -> bool {
+    below_inbox(subject).is_some()
+}
+
+fn below_inbox(subject: &str) -> Option<&str> {
+    let rest = subject.strip_prefix("_INBOX.")?;
+    let is_plain = rest.split('.').all(|token| {
         !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'>'))
     });
-    (is_name(member) && is_subject).then_some(member)
+    is_plain.then_some(rest)
 }
 
 #[cfg(test)]
@@ -71,7 +77,6 @@ mod tests {
         assert_eq!(open("web-1", Tier::Read), "muxtap.v1.web-1.read.open");
         assert_eq!(link("web-1", Tier::Kill, "k3"), "muxtap.v1.web-1.kill.link.k3");
         assert_eq!(of_tier("*", Tier::Input), "muxtap.v1.*.input.>");
-        assert_eq!(of_host("web-1"), "muxtap.v1.web-1.>");
         assert_eq!(inbox("amy"), "_INBOX.amy");
         assert_eq!(service("INFO", None), "$SRV.INFO.muxtap");
         assert_eq!(service("PING", Some("web-1")), "$SRV.PING.muxtap.web-1");
@@ -85,5 +90,9 @@ mod tests {
         {
             assert_eq!(member_of(other), None, "{other}");
         }
+        assert!(is_inbox("_INBOX.x7") && is_inbox("_INBOX.amy.x7"));
+        assert!(
+            ["_INBOX", "_INBOX.", "_INBOX.>", "_INBOX.a..b", "muxtap.v1.x"].into_iter().all(|other| !is_inbox(other))
+        );
     }
 }

@@ -119,7 +119,7 @@ async fn an_absent_host_and_a_tier_that_is_not_offered_are_told_at_once() {
     let amy = member(&nats, "amy", &[]).await;
     let absent = amy.fleet.open("web-2", Tier::Read).await.unwrap_err();
     assert_eq!(absent.code, ErrorCode::TmuxUnavailable);
-    assert_eq!(absent.message, "host web-2: its daemon is not connected to the fleet");
+    assert_eq!(absent.message, "host web-2: its daemon is not connected to the fleet, or offers nothing");
     let refused = amy.fleet.open("web-1", Tier::Input).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ReadOnly);
     assert_eq!(refused.message, "host web-1: it does not offer `input` to the fleet, only: read");
@@ -267,6 +267,75 @@ async fn a_request_that_names_another_members_inbox_opens_nothing() {
         assert_eq!(answer["id"], "");
     }
     assert!(host.links.try_recv().is_err());
+}
+
+/// NATS does not check that a reply subject is the sender's.
+#[tokio::test(flavor = "multi_thread")]
+async fn links_that_are_asked_for_in_a_members_name_cut_none_of_its_own() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let pipe = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let served = host.links.recv().await.unwrap().pipe;
+    let eve = async_nats::connect(nats.url()).await.unwrap();
+    let mut answers = eve.subscribe("_INBOX.amy.forged").await.unwrap();
+    let ask = |body: String| eve.publish_with_reply("muxtap.v1.web-1.read.open", "_INBOX.amy.forged", body.into());
+    let body = r#"{"protocol":1,"version":"x","inbox":"_INBOX.amy.forged"}"#;
+    // Too long: it gets no reply.
+    ask(format!("{body}{}", " ".repeat(4096))).await.unwrap();
+    for _ in 0..100 {
+        ask(body.into()).await.unwrap();
+    }
+    for _ in 0..100 {
+        let answer = futures_util::StreamExt::next(&mut answers).await.unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+        assert!(!answer["id"].as_str().unwrap().is_empty(), "{answer}");
+    }
+    carry(pipe, served, 100_000).await;
+    assert!(host.links.try_recv().is_err(), "a link that no frame has proved");
+    assert!(futures_util::FutureExt::now_or_never(futures_util::StreamExt::next(&mut answers)).is_none());
+    // Other links are opened as before.
+    let again = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    carry(again, host.links.recv().await.unwrap().pipe, 100_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_leaves_cuts_its_links() {
+    let nats = Nats::start("");
+    let mut host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let mut pipe = amy.fleet.open("web-1", Tier::Read).await.unwrap().pipe;
+    let _served = host.links.recv().await.unwrap().pipe;
+    let Member { _end: end, .. } = host;
+    drop(end);
+    assert_eq!(pipe.read_u8().await.unwrap_err().to_string(), "the other side has cut it");
+}
+
+/// Each host sees the inbox for a list's replies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_no_host_has_is_not_remembered() {
+    let nats = Nats::start("");
+    let eve = async_nats::connect(nats.url()).await.unwrap();
+    let mut asked = eve.subscribe("$SRV.INFO.muxtap").await.unwrap();
+    eve.flush().await.unwrap();
+    let forging = tokio::spawn(async move {
+        while let Some(question) = futures_util::StreamExt::next(&mut asked).await {
+            for name in ["amy", "ghost", "web-1"] {
+                let forged = serde_json::json!({
+                    "name": "muxtap", "id": name, "version": "forged",
+                    "metadata": {"offer": "kill", "instance": "0", "since_ms": "1"},
+                });
+                eve.publish(question.reply.clone().unwrap(), forged.to_string().into()).await.unwrap();
+            }
+        }
+    });
+    let _host = member(&nats, "web-1", &[Tier::Read]).await;
+    let amy = member(&nats, "amy", &[]).await;
+    let hosts = amy.fleet.hosts().await.unwrap();
+    assert_eq!(hosts.iter().map(|host| (&*host.name, &*host.version)).collect::<Vec<_>>(), [("web-1", "0.1.0")]);
+    assert!(amy.fleet.known("ghost").is_none());
+    assert_eq!(amy.fleet.known("web-1").unwrap().offer, [Tier::Read]);
+    forging.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{
     certificate,
-    member::{self, ADMIN, Member, Members},
+    member::{ADMIN, Member, Members},
     server::{self, Description},
 };
 
@@ -223,7 +223,7 @@ impl Folder {
 
     /// Returns a member's seed. `None`: it is not in the folder.
     pub fn seed(&self, name: &str) -> Result<Option<String>> {
-        member::check_name(name)?;
+        crate::settings::check_name(name)?;
         if !self.seed_file(name).exists() {
             return Ok(None);
         }

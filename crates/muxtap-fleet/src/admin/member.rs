@@ -10,11 +10,10 @@ use muxtap_base::glob::Glob;
 use serde::{Deserialize, Serialize};
 
 use super::permissions::{self, Permissions};
+use crate::settings::check_name;
 
 /// The member that `init` creates, with which `status` and `doctor` connect. It may use no host.
 pub const ADMIN: &str = "admin";
-/// The longest name of a member, in bytes.
-pub const NAME_BYTES: usize = 64;
 /// The most members of a fleet.
 pub const MEMBERS: usize = 10_000;
 /// The most patterns for a member's hosts.
@@ -88,18 +87,6 @@ impl Member {
         }
         self.hosts.iter().try_for_each(|pattern| check_pattern(pattern))
     }
-}
-
-/// Checks a member's name.
-pub fn check_name(name: &str) -> Result<()> {
-    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !name.bytes().all(is_valid) {
-        return Err(Error::invalid(format!(
-            "invalid name of a member: {name:?}; expected 1 to {NAME_BYTES} ASCII letters, digits, `_` and `-`, not \
-             beginning with `-`"
-        )));
-    }
-    Ok(())
 }
 
 fn check_pattern(pattern: &str) -> Result<()> {

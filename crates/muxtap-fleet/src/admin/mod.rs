@@ -15,7 +15,7 @@ pub use self::{
     certificate::{NAMES, SERVER_DAYS, check_host_name},
     doctor::{Finding, Level, doctor},
     folder::{Folder, Request},
-    member::{ADMIN, MEMBERS, Member, Members, NAME_BYTES, PATTERNS, check_name},
+    member::{ADMIN, MEMBERS, Member, Members, PATTERNS},
     permissions::Permissions,
     reach::{Instance, MemberStatus, Status, status},
     server::{Description, PORT, listen_address},

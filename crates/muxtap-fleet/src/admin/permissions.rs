@@ -43,7 +43,7 @@ pub(super) fn of(member: &Member, hosts: &BTreeSet<&str>) -> Permissions {
     }
     if member.is_host() {
         publish.extend(["_INBOX.>".to_owned(), format!("$SRV.HELLO.muxtap.{}", member.name)]);
-        subscribe.push(subject::of_host(&member.name));
+        subscribe.extend(member.offer.iter().map(|tier| subject::of_tier(&member.name, *tier)));
         for verb in ["PING", "INFO", "STATS"] {
             let (any, all) = (format!("$SRV.{verb}"), format!("$SRV.{verb}.muxtap"));
             subscribe.extend([format!("{all}.{}", member.name), all, any]);

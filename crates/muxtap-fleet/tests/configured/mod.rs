@@ -1,8 +1,10 @@
 //! A fleet in a folder of its own, its server, and clients that try what they may.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::{
     collections::BTreeSet,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     net::TcpListener,
     process::{Child, ChildStderr, Command, Stdio},
 };
@@ -117,6 +119,14 @@ impl Server {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
         self.await_line("Reloaded server configuration");
+    }
+
+    /// Kills the server. Returns the rest of its log.
+    pub fn end(mut self) -> String {
+        self.child.kill().unwrap();
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        rest
     }
 
     fn await_line(&mut self, words: &str) {
