@@ -92,7 +92,7 @@ impl<'a> Serving<'a> {
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
         if let Some(Beside { pages, mcp_sessions, recordings }) = beside {
-            // First: panes print already.
+            // First: nothing was read yet, since no task of this thread has run, and recordings miss no event.
             serving.rooms.recordings.restore(&serving.engine, recordings);
             serving.pages.restore(&serving.engine, pages);
             serving.app.restore_mcp_sessions(mcp_sessions);
@@ -211,10 +211,17 @@ impl<'a> Serving<'a> {
                 }
                 Some(answer) = wanted_ports.recv() => drop(answer.send(self.open_page(doors).await)),
                 Some(replacement) = replacements.recv() => {
-                    let handed_over = self.hand_over(replacement, signals, doors, guard);
-                    tokio::select! {
-                        ended = handed_over => if let Some(ended) = ended { return Ok(ended) },
-                        () = &mut notifications, if !background => {}
+                    let mut handed_over = pin!(self.hand_over(replacement, signals, doors, guard));
+                    let ended = loop {
+                        tokio::select! {
+                            ended = &mut handed_over => break ended,
+                            // The handover waits for this request to end.
+                            Some(answer) = wanted_ports.recv() => drop(answer.send(Err(no_port_meanwhile()))),
+                            () = &mut notifications, if !background => {}
+                        }
+                    };
+                    if let Some(ended) = ended {
+                        return Ok(ended);
                     }
                 }
                 () = &mut notifications, if !background => {}
@@ -311,6 +318,10 @@ impl<'a> Serving<'a> {
         let served = async { while self.served.join_next().await.is_some() {} };
         tokio::join!(self.app.streams().ended(), served);
     }
+}
+
+fn no_port_meanwhile() -> Error {
+    Error::unavailable("another muxtap daemon takes over: send the request again")
 }
 
 /// Resolves when nothing is followed and no connection was open for this long. `None`: never.

@@ -269,6 +269,8 @@ struct StoredBeside {
     mcp_sessions: String,
     #[serde(with = "stored::bytes")]
     recordings: Vec<u8>,
+    /// Whether a recording that cannot be continued fails; else nothing is taken over.
+    force: bool,
 }
 
 /// What another daemon had beside its engine.
@@ -286,13 +288,9 @@ impl Beside {
             Error::new(ErrorCode::Conflict, format!("cannot read what the running daemon has beside its engine: {why}"))
         };
         let Belongings { bytes, descriptors } = belongings;
-        let mut descriptors = descriptors.into_iter();
         let stored: StoredBeside = postcard::from_bytes(&bytes).map_err(|error| unreadable(&error.to_string()))?;
         let (pages, mcp_sessions) = (or_anew("pages", &stored.pages), or_anew("MCP sessions", &stored.mcp_sessions));
-        let recordings = PreparedRecordings::read(&stored.recordings, &mut descriptors)?;
-        if descriptors.next().is_some() {
-            return Err(unreadable("a descriptor is left over"));
-        }
+        let recordings = PreparedRecordings::read(&stored.recordings, descriptors, stored.force)?;
         Ok(Self { pages, mcp_sessions, recordings })
     }
 }
@@ -444,14 +442,15 @@ impl Predecessor<'_> {
             let held = &held;
             Ok(async move {
                 // What reads panes stops when no output comes any more, and misses none.
-                let (recordings, recorded, descriptors) = self.rooms.recordings.hold().await?;
+                let (recordings, recorded, descriptors) = self.rooms.recordings.hold(force).await?;
                 let _ = held.set(Held { requests, pages, recordings });
                 let failed =
                     |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
                 let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
                 let mcp_sessions = serde_json::to_string(&self.app.stored_mcp_sessions());
                 let mcp_sessions = mcp_sessions.map_err(|error| failed(&error))?;
-                let bytes = postcard::to_allocvec(&StoredBeside { pages, mcp_sessions, recordings: recorded });
+                let beside = StoredBeside { pages, mcp_sessions, recordings: recorded, force };
+                let bytes = postcard::to_allocvec(&beside);
                 let belongings = Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors };
                 Ok(handover::Beside { belongings, force })
             })

@@ -408,6 +408,13 @@ pub(super) enum Login {
     Page { sessions: muxtap_page::PageSessions, session: muxtap_page::PageSession },
 }
 
+/// Returns whether a caller's access can be revoked while its request is open. Only the daemon that has
+/// everything learns of that: a replaced one must not pass anything on to such a caller.
+#[cfg(feature = "daemon")]
+pub(super) fn is_revocable(parts: &axum::http::request::Parts) -> bool {
+    parts.extensions.get::<Login>().is_some() || matches!(parts.extensions.get::<Peer>(), Some(Peer::Fleet))
+}
+
 #[cfg(feature = "daemon")]
 impl Login {
     /// Resolves when the login has ended.

@@ -20,7 +20,7 @@ use super::{
 };
 #[cfg(feature = "daemon")]
 use super::{
-    guard::Login,
+    guard::is_revocable,
     replace::{OwnTurn, moved},
 };
 
@@ -100,8 +100,7 @@ async fn attached(app: &App, id: &str, parts: &Parts) -> Result<Response> {
     if parts.headers.contains_key(wire::RELAY) {
         return Ok(moved());
     }
-    // The end of a login becomes known to the other daemon alone.
-    if parts.extensions.get::<Login>().is_some() {
+    if is_revocable(parts) {
         let path = format!("/v1/recordings/{id}?attach=true");
         let message = format!(
             "another muxtap daemon has taken over and continues recording {id} for ten seconds: request `GET {path}`"

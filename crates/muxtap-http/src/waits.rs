@@ -17,7 +17,7 @@ use muxtap_api::{Error, wire};
 use muxtap_api::{WaitAnswer, WaitOutcome, WaitRequest};
 
 #[cfg(feature = "daemon")]
-use super::guard::Login;
+use super::guard::is_revocable;
 #[cfg(feature = "daemon")]
 use super::replace::{OwnTurn, READS_ONLY, moved};
 use super::{
@@ -129,11 +129,10 @@ pub(super) fn continues(parts: &Parts) {
     }
 }
 
-/// Checks that this daemon may pass the rest of a wait on: the end of a login becomes known to the
-/// other daemon alone.
+/// Checks that this daemon may pass the rest of a wait on.
 #[cfg(feature = "daemon")]
 pub(super) fn check_may_relay(parts: &Parts, id: &str) -> muxtap_api::Result<()> {
-    if parts.extensions.get::<Login>().is_none() {
+    if !is_revocable(parts) {
         return Ok(());
     }
     Err(Error::unavailable(format!(
@@ -149,9 +148,11 @@ fn reads_only(parts: &Parts) -> bool {
 
 #[cfg(all(test, feature = "daemon"))]
 mod tests {
+    use muxtap_net::Peer;
     use muxtap_page::PageSessions;
 
     use super::*;
+    use crate::guard::Login;
 
     #[test]
     fn a_login_gets_no_result_through_a_replaced_daemon() {
@@ -164,5 +165,9 @@ mod tests {
         of_page.extensions.insert(Login::Page { sessions, session });
         let error = check_may_relay(&of_page, "w1").unwrap_err();
         assert!(error.message.contains("/v1/waits/w1"), "{error}");
+        // A member can be excluded from the fleet.
+        let mut of_fleet = parts();
+        of_fleet.extensions.insert(Peer::Fleet);
+        assert!(check_may_relay(&of_fleet, "w1").is_err());
     }
 }

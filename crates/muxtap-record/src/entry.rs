@@ -8,10 +8,13 @@ use std::sync::{
 use muxtap_api::{RecordState, RecordingInfo};
 use muxtap_base::clock;
 use muxtap_engine::Principal;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot, watch,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::stored::{Asks, Phase, Stopped};
+use super::stored::{Asked, Asks, Phase, Stopped};
 
 /// A recording in the list.
 #[derive(Debug)]
@@ -41,11 +44,10 @@ impl Entry {
     }
 
     /// Asks the recorder to stop for another daemon. The result is an error if the recording ends.
-    pub(super) fn ask_to_stop(&self) -> oneshot::Receiver<Stopped> {
+    pub(super) fn ask_to_stop(&self) -> Asked {
         let (ask, stopped) = oneshot::channel();
-        // There is room: a recorder answers each request before the next handover.
-        let _ = self.asks.try_send(ask);
-        stopped
+        let is_full = matches!(self.asks.try_send(ask), Err(TrySendError::Full(_)));
+        (!is_full).then_some(stopped)
     }
 
     /// Waits while recordings are being handed over. Returns whether they go on here.

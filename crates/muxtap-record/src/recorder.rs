@@ -161,9 +161,12 @@ impl Recorder {
                 biased;
                 () = stop.cancelled() => return Ok(Some(RecordState::Stopped)),
                 Some(ask) = self.asks.recv() => {
+                    // That handover has failed, if this recorder was busy for long.
+                    if ask.is_closed() {
+                        continue;
+                    }
                     // All lines are written here.
-                    let _ = ask.send(self.store());
-                    if !self.entry.goes_on_here().await {
+                    if ask.send(self.store()).is_ok() && !self.entry.goes_on_here().await {
                         return Ok(None);
                     }
                     self.files.take_back()?;

@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Cursor, Error, ErrorCode, RecordFormat, RecordingInfo, Result, Size};
+use muxtap_api::{Cursor, Error, ErrorCode, RecordFormat, RecordState, RecordingInfo, Result, Size};
+use muxtap_base::clock;
 use muxtap_core::{screen::Screen, stored};
 use muxtap_engine::{Engine, handover::StoredPrincipal};
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,9 @@ pub(super) type Stopped = Result<(StoredRecorder, OwnedFd)>;
 
 /// The requests for a recorder to stop.
 pub(super) type Asks = mpsc::Receiver<oneshot::Sender<Stopped>>;
+
+/// A recorder that was asked to stop. `None`: it has not answered an earlier request yet.
+pub(super) type Asked = Option<oneshot::Receiver<Stopped>>;
 
 /// All recordings.
 #[derive(Debug, Serialize, Deserialize)]
@@ -138,42 +142,82 @@ struct PreparedEntry {
 }
 
 impl PreparedRecordings {
-    /// Reads stored recordings, and takes their files' descriptors. Begins nothing.
+    /// Reads stored recordings, with their files' descriptors. Begins nothing.
     ///
-    /// Error: `CONFLICT` if this program cannot continue one of them.
-    pub fn read(bytes: &[u8], descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<Self> {
+    /// Error: `CONFLICT` if this program cannot continue one of them. With `force` that one fails
+    /// instead, for this reason. Ended ones that cannot be read are left out.
+    pub fn read(bytes: &[u8], descriptors: Vec<OwnedFd>, force: bool) -> Result<Self> {
+        // Each recording that goes on has a descriptor.
+        let may_be_lost = force || descriptors.is_empty();
+        let StoredRecordings { last, all } = match StoredRecordings::read(bytes) {
+            Err(error) if may_be_lost => {
+                tracing::warn!("{}", error.message);
+                return Ok(Self::default());
+            }
+            stored => stored?,
+        };
+        let mut descriptors = descriptors.into_iter();
+        let all = all.into_iter().map(|entry| entry.prepare(&mut descriptors, force));
+        let all = all.filter_map(Result::transpose).collect::<Result<_>>()?;
+        if descriptors.next().is_some() {
+            return Err(unreadable("a descriptor is left over"));
+        }
+        Ok(Self { last, all })
+    }
+}
+
+impl StoredRecordings {
+    fn read(bytes: &[u8]) -> Result<Self> {
         let broken = |error: postcard::Error| unreadable(&error.to_string());
         let (version, rest) = postcard::take_from_bytes::<u32>(bytes).map_err(broken)?;
         if version != VERSION {
             return Err(unreadable(&format!("their form has version {version}, and this program reads {VERSION}")));
         }
-        let (StoredRecordings { last, all }, rest) = postcard::take_from_bytes(rest).map_err(broken)?;
-        if !rest.is_empty() {
-            return Err(unreadable("bytes are left over"));
-        }
-        let all = all.into_iter().map(|entry| entry.prepare(descriptors)).collect::<Result<_>>()?;
-        Ok(Self { last, all })
+        let (stored, rest) = postcard::take_from_bytes(rest).map_err(broken)?;
+        if rest.is_empty() { Ok(stored) } else { Err(unreadable("bytes are left over")) }
     }
 }
 
 impl StoredEntry {
-    fn prepare(self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<PreparedEntry> {
+    /// Reads an entry. `None`: it is left out.
+    fn prepare(self, descriptors: &mut impl Iterator<Item = OwnedFd>, force: bool) -> Result<Option<PreparedEntry>> {
         let Self { info, owner, attends, recorder } = self;
-        let info: RecordingInfo = serde_json::from_str(&info).map_err(|error| unreadable(&error.to_string()))?;
-        let failed = |why: &dyn std::fmt::Display| {
-            Error::new(ErrorCode::Conflict, format!("cannot continue recording {}: {why}", info.id))
-        };
-        let recorder = match recorder {
-            Some(Blob(bytes)) => {
-                let recorder: StoredRecorder = postcard::from_bytes(&bytes).map_err(|error| failed(&error))?;
-                let plan = recorder.plan.prepare().map_err(|error| failed(&error))?;
-                let file = descriptors.next().ok_or_else(|| failed(&"its file is missing"))?;
-                Some((recorder, plan, file))
+        let has_recorder = recorder.is_some();
+        // Whatever follows: the next descriptor is that of the next entry.
+        let recorder = recorder.map(|recorder| (recorder, descriptors.next()));
+        let mut info: RecordingInfo = match serde_json::from_str(&info) {
+            Err(error) if force || !has_recorder => {
+                tracing::warn!("a recording of the earlier daemon is left out of the list: {error}");
+                return Ok(None);
             }
-            None => None,
+            info => info.map_err(|error| unreadable(&error.to_string()))?,
         };
-        Ok(PreparedEntry { info, owner, attends, recorder })
+        let recorder = match recorder.map(|(recorder, file)| recorder.prepare(file)).transpose() {
+            Err(why) if force => {
+                tracing::warn!("cannot continue recording {}: {why}", info.id);
+                fail(&mut info, &format!("the next daemon cannot continue it: {why}"));
+                None
+            }
+            recorder => recorder.map_err(|why| {
+                Error::new(ErrorCode::Conflict, format!("cannot continue recording {}: {why}", info.id))
+            })?,
+        };
+        Ok(Some(PreparedEntry { info, owner, attends, recorder }))
     }
+}
+
+impl Blob {
+    /// Reads a recorder. Error: the reason why it cannot be continued.
+    fn prepare(self, file: Option<OwnedFd>) -> std::result::Result<(StoredRecorder, Plan, OwnedFd), String> {
+        let recorder: StoredRecorder = postcard::from_bytes(&self.0).map_err(|error| error.to_string())?;
+        let plan = recorder.plan.prepare().map_err(|error| error.message)?;
+        Ok((recorder, plan, file.ok_or("its file is missing")?))
+    }
+}
+
+/// Notes that a recording has failed now, for this reason.
+fn fail(info: &mut RecordingInfo, why: &str) {
+    (info.state, info.error, info.ended_ms) = (RecordState::Failed, Some(why.to_owned()), Some(clock::now_ms()));
 }
 
 fn unreadable(why: &str) -> Error {
@@ -206,8 +250,8 @@ impl Drop for HeldRecordings {
 impl Recordings {
     /// Stops all recordings between two events, and returns them with their files' descriptors.
     ///
-    /// Error: `CONFLICT` if one does not stop in time.
-    pub async fn hold(&self) -> Result<(HeldRecordings, Vec<u8>, Vec<OwnedFd>)> {
+    /// Error: `CONFLICT` if one does not stop in time. With `force` that one ends with this daemon.
+    pub async fn hold(&self, force: bool) -> Result<(HeldRecordings, Vec<u8>, Vec<OwnedFd>)> {
         let (held, entries) = {
             let all = self.all();
             // None begins from here on.
@@ -219,29 +263,24 @@ impl Recordings {
         let until = tokio::time::Instant::now() + HOLD_LIMIT;
         let (mut stored, mut descriptors) = (Vec::new(), Vec::new());
         for (entry, stopping) in entries.iter().zip(stopping) {
-            let id = entry.info().id;
-            let stopped = tokio::time::timeout_at(until, stopping).await.map_err(|_| {
-                Error::new(
-                    ErrorCode::Conflict,
-                    format!("recording {id} is busy, or its disk does not respond; try again"),
-                )
-            })?;
+            let stopped = entry.stopped(stopping, until).await;
+            let mut info = entry.info();
+            let id = info.id.clone();
             let recorder = match stopped {
-                Ok(stopped) => {
-                    let (recorder, file) = stopped?;
+                Ok(Some((recorder, file))) => {
                     descriptors.push(file);
                     Some(Blob(postcard::to_allocvec(&recorder).map_err(|error| cannot_store(&id, &error))?))
                 }
-                // It ends.
-                Err(_) => {
-                    let ended = tokio::time::timeout_at(until, entry.ended.cancelled()).await;
-                    ended
-                        .map_err(|_| Error::new(ErrorCode::Conflict, format!("recording {id} is ending; try again")))?;
+                Ok(None) => None,
+                Err(error) if force => {
+                    tracing::warn!("a recording is not handed over: {}", error.message);
+                    fail(&mut info, &format!("it was not handed over to the next daemon: {}", error.message));
                     None
                 }
+                Err(error) => return Err(error),
             };
             stored.push(StoredEntry {
-                info: serde_json::to_string(&entry.info()).map_err(|error| cannot_store(&id, &error))?,
+                info: serde_json::to_string(&info).map_err(|error| cannot_store(&id, &error))?,
                 owner: StoredPrincipal::of(&entry.owner),
                 attends: entry.attends(),
                 recorder,
@@ -254,6 +293,9 @@ impl Recordings {
 
     /// Continues the recordings of another daemon. Those whose panes this engine has not taken over
     /// fail.
+    ///
+    /// When this returns, each one gets all events: so it must be called before the engine's tasks
+    /// run.
     pub fn restore(&self, engine: &Engine, prepared: PreparedRecordings) {
         self.set_last(prepared.last);
         for PreparedEntry { info, owner, attends, recorder } in prepared.all {
@@ -271,21 +313,35 @@ impl Recordings {
                     continue;
                 }
             };
+            let Some(recorder) = Recorder::restore(recorder, plan, file, &entry, asks, engine) else {
+                entry.fail("its pane was not taken over by the next daemon; the file is complete up to here");
+                continue;
+            };
             if attends {
                 // The replaced daemon passes the caller's request on to this one.
                 entry.set_attends();
-                self.end_unattended(entry.clone(), &thread);
+                self.end_unattended(entry, &thread);
             }
-            let engine = engine.clone();
-            let record = async move {
-                match Recorder::restore(recorder, plan, file, &entry, asks, &engine) {
-                    Some(recorder) => recorder.run().await,
-                    None => {
-                        entry.fail("its pane was not taken over by the next daemon; the file is complete up to here")
-                    }
-                }
-            };
-            self.inner.tasks.spawn_on(record, &thread);
+            self.inner.tasks.spawn_on(recorder.run(), &thread);
+        }
+    }
+}
+
+impl Entry {
+    /// Waits until the recorder has stopped for another daemon. `None`: the recording has ended. Error:
+    /// `CONFLICT` if neither happens in time.
+    async fn stopped(&self, asked: Asked, until: tokio::time::Instant) -> Result<Option<(StoredRecorder, OwnedFd)>> {
+        let conflict =
+            |why: &str| Error::new(ErrorCode::Conflict, format!("recording {} {why}; try again", self.info().id));
+        let busy = || conflict("is busy, or its disk does not respond");
+        let Some(stopping) = asked else { return Err(busy()) };
+        match tokio::time::timeout_at(until, stopping).await.map_err(|_| busy())? {
+            Ok(stopped) => stopped.map(Some),
+            // It ends.
+            Err(_) => {
+                let ended = tokio::time::timeout_at(until, self.ended.cancelled()).await;
+                ended.map(|()| None).map_err(|_| conflict("is ending"))
+            }
         }
     }
 }

@@ -3,11 +3,16 @@
 //! The copy of a pane is its state at one moment. Afterwards only panes that changed since are sent, and
 //! their output only from where the copy ends: what a pane has printed never changes.
 
-use std::{fs::File, io::Write as _, sync::Arc};
+use std::{
+    fs::File,
+    io::{BufRead, Read as _, Write as _},
+    sync::Arc,
+};
 
 use muxtap_api::{Error, Result};
 use muxtap_core::stream::ring::{Sealed, SealedSegments};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::{Blob, cannot_store, failed, unreadable};
 use crate::{
@@ -20,7 +25,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct CopiedPanes(Vec<(Arc<PaneState>, CopiedPane)>);
 
-/// A part of a copy. Those of one pane follow each other.
+/// A part of a copy, preceded by its length. Those of one pane follow each other.
 #[derive(Debug, Serialize, Deserialize)]
 enum Part {
     /// Output of the next pane.
@@ -55,7 +60,7 @@ const LITTLE: u64 = 256 * 1024;
 
 impl Engine {
     /// Copies all panes into a file. They are followed meanwhile: a thread of its own copies, and holds a
-    /// pane's lock for a part of its output at a time.
+    /// pane's lock for a part of its output at a time. When this is dropped, it ends after its pane.
     pub(super) async fn copy_panes(&self, file: File) -> Result<(CopiedPanes, File)> {
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let mut panes: Vec<_> = hosts.iter().flat_map(|host| [host.panes(), host.ended_panes()].concat()).collect();
@@ -67,19 +72,24 @@ impl Engine {
         // What prints is copied last: less of it follows.
         panes.sort_by_cached_key(|pane| pane.lock().last_output());
         let patterns = self.shared.waits.store_patterns();
+        let stop = CancellationToken::new();
+        let _stops = stop.clone().drop_guard();
+        let panes = panes.into_iter().take_while(move |_| !stop.is_cancelled());
         let copied = tokio::task::spawn_blocking(move || copy(panes, patterns, file)).await;
         copied.map_err(|error| Error::internal(format!("cannot copy the panes: {error}")))?
     }
 }
 
 pub(super) fn copy(
-    panes: Vec<Arc<PaneState>>,
+    panes: impl IntoIterator<Item = Arc<PaneState>>,
     patterns: Vec<StoredPatterns>,
     mut file: File,
 ) -> Result<(CopiedPanes, File)> {
     let mut write = |part: &Part| -> Result<()> {
         let bytes = postcard::to_allocvec(part).map_err(|error| cannot_store("the panes", &error))?;
-        file.write_all(&bytes).map_err(|error| failed("the panes cannot be copied", &error))
+        let length = (bytes.len() as u64).to_le_bytes();
+        let written = file.write_all(&length).and_then(|()| file.write_all(&bytes));
+        written.map_err(|error| failed("the panes cannot be copied", &error))
     };
     write(&Part::Patterns(patterns))?;
     let mut copied_panes = CopiedPanes::default();
@@ -118,13 +128,25 @@ impl CopiedPanes {
 
 impl Copy {
     /// Reads a copy. Error: `CONFLICT` if this program does not read it.
-    pub(super) fn read(mut bytes: &[u8]) -> Result<Self> {
+    #[cfg(test)]
+    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
+        Self::read_from(bytes)
+    }
+
+    /// Reads a copy, one part at a time: together they may be large. Error: `CONFLICT` if this program
+    /// does not read it.
+    pub(super) fn read_from(mut file: impl BufRead) -> Result<Self> {
         let (mut copy, mut output) = (Self::default(), Sealed::default());
-        while !bytes.is_empty() {
-            let (part, rest) =
-                postcard::take_from_bytes::<Part>(bytes).map_err(|error| unreadable(&error.to_string()))?;
-            bytes = rest;
-            match part {
+        let cut = |error: std::io::Error| unreadable(&error.to_string());
+        while !file.fill_buf().map_err(cut)?.is_empty() {
+            let mut length = [0; 8];
+            file.read_exact(&mut length).map_err(cut)?;
+            let (length, mut bytes) = (u64::from_le_bytes(length), Vec::new());
+            let read = file.by_ref().take(length).read_to_end(&mut bytes).map_err(cut)?;
+            if read as u64 != length {
+                return Err(unreadable("a part of the copy is cut off"));
+            }
+            match postcard::from_bytes::<Part>(&bytes).map_err(|error| unreadable(&error.to_string()))? {
                 Part::Output(segments) => output.add(segments),
                 Part::Pane(Blob(pane)) => {
                     let pane = PaneParts::read(&pane, &mut output).map_err(|error| unreadable(&error))?;

@@ -7,7 +7,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _, Seek as _, Write as _},
+    io::{self, BufReader, Read as _, Seek as _, Write as _},
     os::fd::OwnedFd,
     time::Duration,
 };
@@ -33,6 +33,8 @@ use crate::{Engine, Options};
 
 /// The longest that one side waits for the other's next message.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// The longest that the copying of panes may take, and their restoring. Nothing has stopped meanwhile.
+const COPY_LIMIT: Duration = Duration::from_secs(300);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that the old daemon may take to finish its requests, and tmux to reply.
@@ -156,7 +158,7 @@ impl Engine {
         talk.steps.ended("copy", usize::try_from(bytes).unwrap_or(usize::MAX));
         talk.send(&Message::Copy).await?;
         talk.send_descriptors(vec![file.into()]).await.map_err(unable)?;
-        talk.expect(&Message::Copied).await?;
+        talk.expect_within(COPY_LIMIT, &Message::Copied).await?;
         talk.steps.ended("await its copy", 0);
         Ok(copied)
     }
@@ -286,15 +288,14 @@ async fn prepare<T>(
     talk: &mut Talk,
     read: impl FnOnce(Belongings) -> Result<T>,
 ) -> Result<(Prepared, T)> {
-    match talk.receive().await? {
+    match talk.receive_within(COPY_LIMIT).await? {
         Message::Copy => {}
         other => return Err(unexpected(&other)),
     }
     talk.steps.ended("await the copy", 0);
-    let (copy, _) = talk.receive_file(0, "the panes").await?;
-    let bytes = copy.len();
-    let panes = Copy::read(&copy)?;
-    drop(copy);
+    let (copy, _) = talk.receive_descriptors(0, "the panes").await?;
+    let bytes = copy.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
+    let panes = Copy::read_from(BufReader::new(copy))?;
     talk.steps.ended("restore the copy", bytes);
     talk.send(&Message::Copied).await?;
     // The other daemon finishes its requests before it sends its state.
@@ -414,7 +415,11 @@ impl Talk {
     }
 
     async fn expect(&mut self, expected: &Message) -> Result<()> {
-        let message = self.receive().await?;
+        self.expect_within(self.limit, expected).await
+    }
+
+    async fn expect_within(&mut self, limit: Duration, expected: &Message) -> Result<()> {
+        let message = self.receive_within(limit).await?;
         if message == *expected { Ok(()) } else { Err(unexpected(&message)) }
     }
 
@@ -442,12 +447,21 @@ impl Talk {
 
     /// Receives bytes and `count` descriptors in time. `what`: their name in an error.
     async fn receive_file(&self, count: usize, what: &str) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
-        let received = tokio::time::timeout(self.limit, self.next_file(count)).await;
+        let (mut file, received) = self.receive_descriptors(count, what).await?;
+        let mut state = Vec::new();
+        let read = file.read_to_end(&mut state);
+        read.map_err(|error| failed(&format!("{what} were not received"), &error))?;
+        Ok((state, received))
+    }
+
+    /// Receives a file, at its beginning, and `count` descriptors in time. `what`: their name in an error.
+    async fn receive_descriptors(&self, count: usize, what: &str) -> Result<(File, Vec<OwnedFd>)> {
+        let received = tokio::time::timeout(self.limit, self.next_descriptors(count)).await;
         let received = received.map_err(|_| silent(self.limit))?;
         received.map_err(|error| failed(&format!("{what} were not received"), &error))
     }
 
-    async fn next_file(&self, count: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    async fn next_descriptors(&self, count: usize) -> io::Result<(File, Vec<OwnedFd>)> {
         let mut received: Vec<OwnedFd> = Vec::new();
         while received.len() < count + 1 {
             let some = self.socket.async_io(Interest::READABLE, || receive_descriptors(&self.socket)).await?;
@@ -457,10 +471,8 @@ impl Talk {
             received.extend(some);
         }
         let mut file = File::from(received.remove(0));
-        let mut state = Vec::new();
         file.rewind()?;
-        file.read_to_end(&mut state)?;
-        Ok((state, received))
+        Ok((file, received))
     }
 }
 
@@ -487,7 +499,7 @@ mod tests {
         let stalls = async {
             let mut new = Talk::new(new);
             assert_eq!(new.receive().await.unwrap(), Message::State(0));
-            new.next_file(0).await.unwrap();
+            new.next_descriptors(0).await.unwrap();
             new.send(&Message::Ready).await.unwrap();
             assert_eq!(new.receive().await.unwrap(), Message::Go);
             // Its socket stays open until it is killed.

@@ -174,7 +174,7 @@ pub(super) async fn count(
         let mut in_use = sessions.begin_use(&id);
         let ends = request.method() == Method::DELETE;
         let mut response = match restores {
-            Some(creating) => CREATING.scope(RefCell::new(creating), next.run(request)).await,
+            Some(creating) => within_limit(creating, request, next).await,
             None => next.run(request).await,
         };
         // It may have been restored.
@@ -187,9 +187,14 @@ pub(super) async fn count(
         return response.map(|body| holding(body, in_use));
     }
     let principal = Principal::agent(server.as_deref());
-    let creating = RefCell::new(Creating { caller: caller(&request), principal, is_refused: false });
+    let creating = Creating { caller: caller(&request), principal, is_refused: false };
+    within_limit(creating, request, next).await
+}
+
+/// Passes on a request that creates or restores a session, and rejects it if there is no room.
+async fn within_limit(creating: Creating, request: Request, next: Next) -> Response {
     let (response, is_refused) = CREATING
-        .scope(creating, async {
+        .scope(RefCell::new(creating), async {
             let response = next.run(request).await;
             (response, CREATING.with(|creating| creating.borrow().is_refused))
         })
@@ -289,12 +294,17 @@ impl SessionManager for Sessions {
     }
 
     async fn restore_session(&self, id: SessionId) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
+        let Some((caller, _)) = self.principal_of_earlier(id.as_ref()) else {
+            return Ok(RestoreOutcome::NotSupported);
+        };
+        // Without room it stays among the earlier ones: its client tries again.
+        while let Some(idle) = self.room(&caller)? {
+            self.close_session(&idle).await?;
+        }
+        // Nothing is awaited between these two, so another daemon gets the session in any case.
         let Some(Earlier { caller, principal, state, .. }) = self.take_earlier(id.as_ref()) else {
             return Ok(RestoreOutcome::NotSupported);
         };
-        if let Some(idle) = self.room(&caller)? {
-            self.close_session(&idle).await?;
-        }
         let open = Open { caller, principal, state: Some(state), used: Instant::now(), was_used: true, requests: 0 };
         self.open().insert(id.clone(), open);
         self.sessions.restore_session(id).await
@@ -378,6 +388,32 @@ mod tests {
         after.close_session(&used).await.unwrap();
         assert!(!load(&used).await);
         assert!(matches!(after.restore_session(used).await.unwrap(), RestoreOutcome::NotSupported));
+    }
+
+    /// T30.
+    #[tokio::test]
+    async fn a_session_for_which_there_is_no_room_can_be_restored_later() {
+        use rmcp::transport::streamable_http_server::session::SessionStore as _;
+
+        let before = Arc::new(Sessions::default());
+        let id = create(&before, "one").await.unwrap();
+        let params = serde_json::json!({
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "a", "version": "1" },
+        });
+        let state: SessionState = serde_json::from_value(serde_json::json!({ "initialize_params": params })).unwrap();
+        Kept(before.clone()).store(id.as_ref(), &state).await.unwrap();
+        let after = Arc::new(Sessions::default());
+        after.restore(before.stored());
+        let mut others = Vec::new();
+        for _ in 0..CALLER_SESSIONS {
+            others.push(create(&after, "one").await.unwrap());
+        }
+        let used: Vec<_> = others.iter().map(|id| after.begin_use(id.as_ref()).unwrap()).collect();
+        assert!(after.restore_session(id.clone()).await.is_err());
+        assert!(after.principal_of_earlier(id.as_ref()).is_some(), "it was forgotten");
+        drop(used);
+        after.close_session(&others[0]).await.unwrap();
+        assert!(matches!(after.restore_session(id).await.unwrap(), RestoreOutcome::Restored(_)));
     }
 
     #[tokio::test]

@@ -15,8 +15,8 @@ pub struct Later {
     panes: Vec<String>,
     /// Whether the reader is another replaced daemon, which asks its own successor.
     is_relay: bool,
-    /// Whether the reader's login can be revoked, of which only the other daemon learns.
-    has_login: bool,
+    /// Whether the reader's access can be revoked, of which only the other daemon learns.
+    is_revocable: bool,
     /// Whether the end was sent to such a reader.
     is_over: bool,
     /// Only a `Mutex` makes it `Sync`.
@@ -35,7 +35,7 @@ impl Later {
             targets: targets.to_vec(),
             panes: Vec::new(),
             is_relay,
-            has_login: parts.extensions.get::<crate::guard::Login>().is_some(),
+            is_revocable: crate::guard::is_revocable(parts),
             is_over: false,
             body: None,
         }
@@ -60,7 +60,7 @@ impl Later {
     pub async fn next(&mut self, last: &mut String) -> Option<Result<Bytes, axum::Error>> {
         use futures_util::StreamExt as _;
 
-        if self.has_login {
+        if self.is_revocable {
             // The reader connects again, resumes after its last event, and is authenticated there.
             return None;
         }

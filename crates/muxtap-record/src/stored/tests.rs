@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, fs::File, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use muxtap_api::RecordState;
 use muxtap_core::{
@@ -118,7 +118,7 @@ fn the_stored_recordings_of_this_version_are_read() {
     }
     let [known_bytes, known] = files.map(|file| std::fs::read(file).unwrap());
     assert_eq!(shape, String::from_utf8(known).unwrap(), "a stored type has changed: raise VERSION");
-    let read = PreparedRecordings::read(&known_bytes, &mut [file].into_iter()).unwrap();
+    let read = PreparedRecordings::read(&known_bytes, vec![file], false).unwrap();
     assert_eq!((read.last, read.all[0].info.clone(), read.all[0].attends), (3, info(), true));
     let (recorder, plan, _) = read.all.into_iter().next().unwrap().recorder.unwrap();
     assert_eq!((plan.secrets.unwrap().patterns(), plan.max_bytes), (&["hunter2".to_owned()][..], Some(5000)));
@@ -132,21 +132,60 @@ fn the_stored_recordings_of_this_version_are_read() {
 fn recordings_that_cannot_be_continued_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let (mut recorder, file) = recorder(dir.path());
-    let rejected = |bytes: &[u8], files: Vec<OwnedFd>| match PreparedRecordings::read(bytes, &mut files.into_iter()) {
+    let rejected = |bytes: &[u8], files: Vec<OwnedFd>| match PreparedRecordings::read(bytes, files, false) {
         Err(error) if error.code == ErrorCode::Conflict => error.message,
         other => panic!("{:?}", other.map(drop)),
     };
+    let files = |count: usize| (0..count).map(|_| file.try_clone().unwrap()).collect::<Vec<_>>();
     let whole = bytes(&stored(Some(&recorder)));
     for length in [0, 1, whole.len() / 2, whole.len() - 1] {
-        rejected(&whole[..length], vec![file.try_clone().unwrap()]);
+        rejected(&whole[..length], files(1));
     }
-    assert!(rejected(&[&whole, &b"x"[..]].concat(), Vec::new()).contains("left over"));
+    assert!(rejected(&[&whole, &b"x"[..]].concat(), files(1)).contains("left over"));
     assert!(rejected(&whole, Vec::new()).contains("recording r3: its file is missing"));
+    assert!(rejected(&whole, files(2)).contains("left over"));
     let other = postcard::to_allocvec(&(VERSION + 1, stored(None))).unwrap();
-    assert!(rejected(&other, Vec::new()).contains(&format!("version {}", VERSION + 1)));
+    assert!(rejected(&other, files(1)).contains(&format!("version {}", VERSION + 1)));
     recorder.plan.patterns = vec!["(".into()];
-    assert!(rejected(&bytes(&stored(Some(&recorder))), vec![file]).contains("recording r3"));
-    // An ended one needs no file, and a surplus one is left to the caller.
-    let mut surplus = [OwnedFd::from(File::open("/dev/null").unwrap())].into_iter();
-    assert!(PreparedRecordings::read(&bytes(&stored(None)), &mut surplus).is_ok() && surplus.next().is_some());
+    assert!(rejected(&bytes(&stored(Some(&recorder))), files(1)).contains("recording r3"));
+    // An ended one needs no file.
+    assert!(PreparedRecordings::read(&bytes(&stored(None)), Vec::new(), false).is_ok());
+}
+
+/// T12.
+#[test]
+fn recordings_that_cannot_be_continued_fail_if_the_caller_forces_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut recorder, file) = recorder(dir.path());
+    let good = postcard::to_allocvec(&recorder).unwrap();
+    recorder.plan.patterns = vec!["(".into()];
+    let mut mixed = stored(Some(&recorder));
+    // Its successors keep their files.
+    let mut odd = stored(Some(&recorder)).all.remove(0);
+    odd.info = "{}".into();
+    let mut next = stored(None).all.remove(0);
+    next.recorder = Some(Blob(good));
+    mixed.all.extend([odd, next]);
+    let files = || (0..3).map(|_| file.try_clone().unwrap()).collect::<Vec<_>>();
+    assert!(PreparedRecordings::read(&bytes(&mixed), files(), false).is_err());
+    let read = PreparedRecordings::read(&bytes(&mixed), files(), true).unwrap();
+    let [failed, next] = &read.all[..] else { panic!("{} entries", read.all.len()) };
+    assert!(failed.recorder.is_none() && failed.info.state == RecordState::Failed && failed.info.ended_ms.is_some());
+    assert!(failed.info.error.as_ref().unwrap().contains("cannot continue it"), "{:?}", failed.info);
+    assert!(next.recorder.is_some() && next.info == info());
+    // A list that cannot be read.
+    let other = postcard::to_allocvec(&(VERSION + 1, stored(None))).unwrap();
+    assert!(PreparedRecordings::read(&other, files(), true).unwrap().all.is_empty());
+}
+
+#[test]
+fn ended_recordings_that_cannot_be_read_prevent_nothing() {
+    let mut ended = stored(None);
+    let mut odd = stored(None).all.remove(0);
+    odd.info = "{}".into();
+    ended.all.insert(0, odd);
+    let read = PreparedRecordings::read(&bytes(&ended), Vec::new(), false).unwrap();
+    assert_eq!((read.last, read.all.len(), &read.all[0].info), (3, 1, &info()));
+    let other = postcard::to_allocvec(&(VERSION + 1, ended)).unwrap();
+    assert!(PreparedRecordings::read(&other, Vec::new(), false).unwrap().all.is_empty());
 }

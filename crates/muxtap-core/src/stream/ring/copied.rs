@@ -108,7 +108,7 @@ impl Ring {
             copied.0.insert(segment.start, segment.bytes.len());
             some.push(Segment { bytes: segment.bytes.clone(), ..*segment });
         }
-        (!some.is_empty()).then_some((SealedSegments(some), next))
+        (next > from).then_some((SealedSegments(some), next))
     }
 
     /// Takes the bytes of the ring's sealed segments.
@@ -126,10 +126,11 @@ impl Ring {
             if index < last && segment.bytes.is_empty() {
                 segment.bytes = copied.0.remove(&segment.start).ok_or("output that was copied is missing")?;
             }
-            if segment.start != end {
+            // Only the last one may be empty, before its first byte.
+            if segment.start != end || (index < last && segment.bytes.is_empty()) {
                 return Err("output that was copied does not fit");
             }
-            end = segment.end();
+            end = end.checked_add(segment.bytes.len() as u64).ok_or("a ring is longer than a stream can be")?;
         }
         if end == self.end { Ok(()) } else { Err("output that was copied does not fit") }
     }

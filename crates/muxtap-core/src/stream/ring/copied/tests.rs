@@ -94,3 +94,26 @@ fn a_ring_without_a_copied_segment_is_rejected() {
     whole.complete(&mut Sealed::default()).unwrap();
     assert_eq!(stored(&whole), stored(&ring));
 }
+
+/// T40.
+#[test]
+fn a_damaged_ring_is_rejected() {
+    let mut ring = Ring::new(1 << 20);
+    ring.push(&vec![b'x'; 100_000], &mut NullSink);
+    let whole = || postcard::from_bytes::<Ring>(&stored(&ring)).unwrap();
+    // A segment without bytes before the others, also in the copy: a copy of it would have no end.
+    let mut empty = whole();
+    let first = empty.segments.front().unwrap();
+    let first = Segment { bytes: Vec::new(), ..*first };
+    let mut sealed: Sealed = [(first.start, Vec::new())].into_iter().collect();
+    empty.segments.push_front(first);
+    assert!(empty.complete(&mut sealed).unwrap_err().contains("fit"));
+    assert!(empty.copy_sealed(0, 1, 0, &mut Copied::default()).is_none());
+    // A stream that would end behind the last offset.
+    let mut endless = whole();
+    endless.segments.drain(..endless.segments.len() - 1);
+    let last = endless.segments.back_mut().unwrap();
+    (last.start, last.bytes) = (u64::MAX - 1, vec![b'x'; 5]);
+    (endless.end, endless.len) = (u64::MAX, 1);
+    assert!(endless.complete(&mut Sealed::default()).unwrap_err().contains("longer"));
+}
