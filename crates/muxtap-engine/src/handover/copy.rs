@@ -127,15 +127,9 @@ impl CopiedPanes {
 }
 
 impl Copy {
-    /// Reads a copy. Error: `CONFLICT` if this program does not read it.
-    #[cfg(test)]
-    pub(super) fn read(bytes: &[u8]) -> Result<Self> {
-        Self::read_from(bytes)
-    }
-
     /// Reads a copy, one part at a time: together they may be large. Error: `CONFLICT` if this program
     /// does not read it.
-    pub(super) fn read_from(mut file: impl BufRead) -> Result<Self> {
+    pub(super) fn read(mut file: impl BufRead) -> Result<Self> {
         let (mut copy, mut output) = (Self::default(), Sealed::default());
         let cut = |error: std::io::Error| unreadable(&error.to_string());
         while !file.fill_buf().map_err(cut)?.is_empty() {

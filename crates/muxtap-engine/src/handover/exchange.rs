@@ -295,7 +295,7 @@ async fn prepare<T>(
     talk.steps.ended("await the copy", 0);
     let (copy, _) = talk.receive_descriptors(0, "the panes").await?;
     let bytes = copy.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
-    let panes = Copy::read_from(BufReader::new(copy))?;
+    let panes = Copy::read(BufReader::new(copy))?;
     talk.steps.ended("restore the copy", bytes);
     talk.send(&Message::Copied).await?;
     // The other daemon finishes its requests before it sends its state.

@@ -203,7 +203,7 @@ fn copied(panes: &[Arc<PaneState>]) -> (CopiedPanes, Copy) {
     file.rewind().unwrap();
     file.read_to_end(&mut bytes).unwrap();
     assert!(Copy::read(&bytes[..bytes.len() - 1]).is_err());
-    (copied, Copy::read(&bytes).unwrap())
+    (copied, Copy::read(&bytes[..]).unwrap())
 }
 
 proptest! {
