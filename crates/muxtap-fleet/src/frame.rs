@@ -156,14 +156,13 @@ impl Incoming {
         }
         outgoing.taken = taken;
         match *kind {
-            DATA if self.is_ended => Err(Broken::Invalid),
+            DATA | END if self.is_ended => Err(Broken::Invalid),
             DATA if data.len() > DATA_BYTES => Err(Broken::TooMuch),
             DATA if self.received - self.taken >= WINDOW => Err(Broken::TooMuch),
             DATA => {
                 self.received += cost(data.len());
                 Ok(Received::Data(message.slice(HEADER_BYTES..)))
             }
-            END if self.is_ended => Err(Broken::Invalid),
             END => {
                 self.is_ended = true;
                 Ok(Received::End)
