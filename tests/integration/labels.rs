@@ -49,6 +49,11 @@ fn labels_are_set_listed_and_removed_and_outlive_the_daemon() {
         assert_eq!(world.muxtap(&["label", "-t", &pane, word]).status, 2, "{word}");
     }
     assert_eq!(labels(&world, &pane), Value::Null);
+    world.ok(&["stop"]);
+    let log = fs::read_to_string(world.path("m.sock.audit.jsonl")).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let of_pane: Vec<_> = lines.filter(|line| line["target"] == pane.as_str()).collect();
+    assert!(of_pane.len() >= 4 && of_pane.iter().all(|line| line["action"] == "label"), "{of_pane:?}");
 }
 
 #[test]
@@ -75,6 +80,8 @@ fn a_persons_own_option_is_read_as_far_as_it_is_labels() {
         ("role=build, team=a,,x,=,A=1", json!({"role": "build", "team": "a"})),
         ("role=#{pane_id},x=#(touch /x),ok=1", json!({"role": "#{pane_id}", "x": "#(touch /x)", "ok": "1"})),
         ("a=1\n%9", json!(null)),
+        // Formats that cut a text drop letters of unknown width, and double `#`.
+        ("role=a\u{378}b,team=###", json!({"role": "a\u{378}b", "team": "###"})),
         (&format!("a=1,{}", "b=2,".repeat(2000)), json!(null)),
     ] {
         set("-p", text);
@@ -92,6 +99,8 @@ fn a_persons_own_option_is_read_as_far_as_it_is_labels() {
     assert_eq!(labels(&world, &pane), json!({"of": "window"}));
     let message = world.error("CONFLICT", &["label", "-t", &pane, "of-"]);
     assert!(message.contains("@muxtap_labels"), "{message}");
+    world.ok(&["label", "-t", &pane, "never-", "of=window"]);
+    assert_eq!(world.tmux(&["show-options", "-p", "-t", &pane, "-q", "@muxtap_labels"]), "");
 }
 
 #[test]
@@ -177,6 +186,43 @@ fn a_stream_of_labels_follows_a_pane_from_when_it_is_labeled() {
     });
 }
 
+/// A stream that goes on: a pane that has lost its labels meanwhile stays, and one that has got them is
+/// followed from now on.
+#[test]
+fn a_resumed_stream_of_labels_continues_where_it_was() {
+    let world = World::with_server();
+    let [was, is] = [(); 2].map(|()| answering(&world, &["new-window"]));
+    world.ok(&["label", "-t", &was, "role=build"]);
+    let query = "panes=%7Brole=build%7D&types=output,pane-opened";
+    let mut events = Sse::open(&world, query);
+    let says = |events: &mut Sse, pane: &str, text: &str| {
+        let mut before = String::new();
+        loop {
+            let event = events.next().unwrap();
+            before.push_str(&event.data.to_string());
+            if event.data["pane"] == *pane && event.data["text"].as_str().is_some_and(|output| output.contains(text)) {
+                return before;
+            }
+        }
+    };
+    type_line(&world, &was, "first");
+    says(&mut events, &was, "got first");
+    let last = events.id.clone();
+    drop(events);
+    world.ok(&["label", "-t", &was, "role-"]);
+    type_line(&world, &is, "early");
+    world.await_output(&is, "^got early");
+    world.ok(&["label", "-t", &is, "role=build"]);
+    type_line(&world, &was, "second");
+    let mut events = Sse::resume(&world, query, last.as_deref());
+    type_line(&world, &is, "late");
+    let mut seen = says(&mut events, &is, "got late");
+    if !seen.contains("got second") {
+        seen += &says(&mut events, &was, "got second");
+    }
+    assert!(!seen.contains("early") && !seen.contains("got first"), "{seen}");
+}
+
 #[test]
 fn only_a_caller_that_may_change_panes_labels_them() {
     let mut world = World::with_server();
@@ -195,7 +241,7 @@ fn rules_select_panes_by_labels_and_label_them() {
     let world = World::with_server();
     let folder = world.path("home/muxtap");
     fs::create_dir_all(&folder).unwrap();
-    let rules = "[[when]]\nname='labeled'\noutput='^got'\nlabels=['role=build','by!=rule']\nlabel={by='rule',role=''}\nevery='100ms'\n\
+    let rules = "[[when]]\nname='labeled'\noutput='^got'\nlabels=['role=build','by!=rule']\nlabel={by='rule',role=''}\nrun=['true']\nevery='100ms'\n\
                  [[when]]\nname='target'\noutput='^got'\npanes=['{by=rule}']\nrun=['true']\nevery='100ms'\n";
     fs::write(folder.join("config.toml"), rules).unwrap();
     let [pane, other] = [(); 2].map(|()| answering(&world, &["new-window"]));
@@ -214,7 +260,11 @@ fn rules_select_panes_by_labels_and_label_them() {
     }
     eventually("the rule has fired", || fired("labeled").len() == 1);
     let done = fired("labeled");
-    assert_eq!((&done[0]["pane"], &done[0]["results"]), (&json!(pane), &json!(["label: set"])), "{done:?}");
+    assert_eq!(
+        (&done[0]["pane"], &done[0]["results"]),
+        (&json!(pane), &json!(["label: set", "run: status 0"])),
+        "{done:?}"
+    );
     assert_eq!(labels(&world, &pane), json!({"by": "rule"}));
     eventually("its own label selects the pane", || {
         type_line(&world, &pane, "y");
@@ -227,4 +277,52 @@ fn rules_select_panes_by_labels_and_label_them() {
         labels(&world, &other) == json!({"by": "rule"})
     });
     assert_eq!(fired("labeled").len(), 2);
+    let list = world.ok(&["when", "list"]);
+    assert!(list.contains("{role=build,by!=rule}") && list.contains("run label"), "{list}");
+}
+
+/// A label that is taken away stops a rule, also before muxtap has listed the panes again.
+#[test]
+fn a_rule_does_nothing_in_a_pane_that_has_lost_its_labels() {
+    let world = World::with_server();
+    let folder = world.path("home/muxtap");
+    fs::create_dir_all(&folder).unwrap();
+    let selects = "output='^got go'\nevery='100ms'\n";
+    let rules = format!(
+        "[[when]]\nname='types'\nlabels=['role=build']\ntype=\"typed\\n\"\ninto='main:target'\n{selects}\
+         [[when]]\nname='labels'\npanes=['{{role=build}}']\nlabel={{seen='1'}}\n{selects}\
+         [[when]]\nname='runs'\nlabels=['role=build']\nrun=['true']\n{selects}\
+         [[when]]\nname='always'\nrun=['true']\n{selects}"
+    );
+    fs::write(folder.join("config.toml"), rules).unwrap();
+    let pane = answering(&world, &["new-window"]);
+    let target = answering(&world, &["new-window", "-n", "target"]);
+    world.ok(&["label", "-t", &pane, "role=build"]);
+    let socket = world.socket().display().to_string();
+    eventually("the server is watched", || {
+        let list = world.json(&["when", "list"]);
+        list["servers"].as_array().unwrap().iter().any(|server| *server == *socket)
+    });
+    let fired = || -> Vec<Value> { world.json(&["when", "log"])["firings"].as_array().unwrap().clone() };
+    let ended = |always: usize| {
+        eventually("the rules have fired", || {
+            let all = fired();
+            all.iter().filter(|firing| firing["rule"] == "always").count() == always
+                && all.iter().all(|firing| firing["state"] != "running")
+        });
+        fired()
+    };
+    type_line(&world, &pane, "go 1");
+    world.await_output(&target, "^got typed");
+    let first = ended(1);
+    assert!(first.len() == 4 && first.iter().all(|firing| firing["state"] == "done"), "{first:?}");
+    world.tmux(&["set-option", "-pu", "-t", &pane, "@muxtap_labels", ";", "send-keys", "-t", &pane, "go 2", "Enter"]);
+    let all = ended(2);
+    for firing in &all[4..] {
+        let result = firing["results"][0].as_str().unwrap();
+        let is_stopped = result.contains("the pane's labels no longer match");
+        assert!(firing["rule"] == "always" || firing["state"] == "failed" && is_stopped, "{firing}");
+    }
+    assert_eq!(world.read_all(&target).matches("got typed").count(), 1);
+    assert_eq!(option(&world, &pane), "");
 }

@@ -268,6 +268,62 @@ fn a_firing_of_a_killed_daemon_is_named_and_not_repeated() {
     fs::write(&fifo, "\n").unwrap();
 }
 
+/// Fires the rule `slow`, whose program waits for the pipe, until this many firings are journalled.
+fn fire_slow(world: &World, fires: usize, with: impl FnOnce(&World, &str)) -> std::path::PathBuf {
+    let (runs, fifo) = (world.path("runs"), world.path("fifo"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let script = format!("echo run >> {}; read -r _ < {}", runs.display(), fifo.display());
+    let rule = format!("name='slow'\noutput='^got go'\nevery='100ms'\ntimeout='1h'\nrun=['sh', '-c', {script:?}]\n");
+    with(world, &rule);
+    let pane = answering(world, &["new-window"]);
+    await_rules(world);
+    // `every` withholds the lines that come too early.
+    eventually("it has fired", || {
+        type_line(world, &pane, "go");
+        firings(world).len() >= fires
+    });
+    eventually("the program runs", || runs.exists());
+    fifo
+}
+
+/// WN12: one firing has begun, and the others wait for it.
+#[test]
+fn a_killed_daemons_waiting_firings_are_named() {
+    let world = World::with_server();
+    let fifo = fire_slow(&world, 3, |world, rule| configure(world, &format!("[[when]]\n{rule}")));
+    let before: Vec<_> = firings(&world).into_iter().map(|firing| firing["id"].clone()).collect();
+    world.kill_daemon(Signal::KILL);
+    await_rules(&world);
+    let after = firings(&world);
+    assert!(after.iter().all(|firing| firing["state"] == "not-known"), "{after:?}");
+    let named: Vec<_> = after.iter().map(|firing| firing["id"].clone()).collect();
+    assert!(named.starts_with(&before), "{before:?}: {named:?}");
+    assert_eq!(fs::read_to_string(world.path("runs")).unwrap(), "run\n");
+    // The program that the killed daemon left behind.
+    fs::write(&fifo, "\n").unwrap();
+}
+
+#[test]
+fn a_removed_rules_waiting_firings_are_named_and_do_not_begin() {
+    let world = World::with_server();
+    let fifo = fire_slow(&world, 3, |world, rule| {
+        fs::write(world.path("rule.toml"), rule).unwrap();
+        world.ok(&["when", "add", world.path("rule.toml").to_str().unwrap()]);
+    });
+    world.ok(&["when", "remove", "slow"]);
+    let all = firings(&world);
+    let (first, waiting) = all.split_first().unwrap();
+    assert_eq!(first["state"], "running");
+    for firing in waiting {
+        let results = json!(["not begun: the rule was removed or replaced"]);
+        assert_eq!((&firing["state"], &firing["results"]), (&json!("failed"), &results));
+    }
+    // What has begun also ends.
+    fs::write(&fifo, "\n").unwrap();
+    eventually("the first one is done", || firings(&world)[0]["state"] == "done");
+    assert_eq!(fs::read_to_string(world.path("runs")).unwrap(), "run\n");
+}
+
 /// WN5 and WN6, with real shells.
 #[test]
 fn two_rules_that_type_into_each_others_panes_do_not_loop() {
@@ -455,7 +511,7 @@ fn a_test_of_rules_says_what_would_fire_and_does_nothing() {
         &world,
         &format!(
             "[[when]]\nname='line'\noutput='^got go'\nrun=['touch', '{0}']\n\
-             [[when]]\nname='not'\noutput='^got go'\npanes=['x:*']\nrun=['touch', '{0}']\n",
+             [[when]]\nname='not'\noutput='^got go'\npanes=['x:*']\nlabels=['role=x']\nrun=['touch', '{0}']\n",
             touched.display()
         ),
     );

@@ -28,8 +28,17 @@ pub const LABELS_BYTES: usize = 4096;
 /// digits stand for a byte; `%`, `,`, `#`, `{`, `}` and white space are always written so: the text is
 /// one word, and has neither formats nor styles of tmux's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(transparent)]
+#[serde(from = "BTreeMap<String, String>")]
 pub struct Labels(BTreeMap<String, String>);
+
+/// Labels of another host, which may send anything: what is no label is skipped.
+impl From<BTreeMap<String, String>> for Labels {
+    fn from(given: BTreeMap<String, String>) -> Self {
+        let is_label =
+            |key: &str, value: &str| !value.is_empty() && check_key(key).is_ok() && check_value(key, value).is_ok();
+        Self(given.into_iter().filter(|(key, value)| is_label(key, value)).take(LABELS_MOST).collect())
+    }
+}
 
 impl Labels {
     /// Reads labels from tmux's option, which a person may have set: parts that are no label are
@@ -200,6 +209,15 @@ mod tests {
         assert!(Labels::parse(&format!("a=1,b={}", "x".repeat(LABEL_VALUE_BYTES + 1))).get("b").is_none());
         let many: Vec<_> = (0..LABELS_MOST + 5).map(|number| format!("k{number}=1")).collect();
         assert_eq!(Labels::parse(&many.join(",")).iter().count(), LABELS_MOST);
+    }
+
+    #[test]
+    fn another_hosts_labels_are_read_as_far_as_they_are_labels() {
+        let sent = "{\"role\":\"build\",\"\\u001b[31m\":\"x\",\"A\":\"x\",\"a\":\"\\n\",\"b\":\"\"}";
+        let read: Labels = serde_json::from_str(sent).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), "{\"role\":\"build\"}");
+        let many: BTreeMap<_, _> = (0..LABELS_MOST + 5).map(|number| (format!("k{number}"), "1".into())).collect();
+        assert_eq!(Labels::from(many).iter().count(), LABELS_MOST);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub enum Operation {
     ChangeWindow,
     /// Changes a pane.
     ChangePane,
+    /// Changes a pane's labels.
+    Label,
     /// Starts a program in a pane; a running one is ended only if `kill` is set.
     Respawn {
         /// Whether a running program is ended.
@@ -65,6 +67,7 @@ impl Operation {
             | Self::ChangeSession
             | Self::ChangeWindow
             | Self::ChangePane
+            | Self::Label
             | Self::Respawn { kill: false }
             | Self::Arrange(_)
             // A caller that may create a pane may end it.
@@ -89,6 +92,7 @@ impl Operation {
             Self::ChangeSession => "change-session",
             Self::ChangeWindow => "change-window",
             Self::ChangePane => "change-pane",
+            Self::Label => "label",
             Self::Respawn { .. } => "respawn-pane",
             Self::Arrange(action) => action,
             Self::KillPane | Self::KillOwnPane => "kill-pane",
@@ -101,6 +105,7 @@ impl Operation {
     pub fn of_pane_patch(patch: &PatchRequest) -> Self {
         match &patch.respawn {
             Some(respawn) => Self::Respawn { kill: respawn.kill },
+            None if patch.labels.is_some() => Self::Label,
             None => Self::ChangePane,
         }
     }

@@ -208,14 +208,21 @@ impl Server {
         // The semaphore is never closed.
         let _turn = host.label_turn().acquire().await;
         let gone = || Error::not_found(format!("no pane {id}"));
-        let topology = host.server().fresh().await?;
-        let labels = topology.pane(id).ok_or_else(gone)?.labels.with(changes)?;
+        // A handle's pane, or the one with this id: the next server has panes with the same ids.
+        let pane = self.bound_pane(&id.to_string()).cloned().or_else(|| host.live_pane(id));
+        let link = pane.as_deref().map_or_else(|| host.server().clone(), |pane| host.server_of(pane));
+        let before = link.fresh().await?.pane(id).ok_or_else(gone)?.labels.clone();
+        let labels = before.with(changes)?;
+        if labels == before {
+            // What is its window's stays the window's, and a person's text stays as it is.
+            return Ok(());
+        }
         let set = Command::new("set-option").flag("-p");
         let set = if labels.is_empty() { set.flag("-u") } else { set };
         let set = set.opt("-t", id.to_string()).end_of_flags().arg(LABELS_OPTION);
         let set = if labels.is_empty() { set } else { set.arg(labels.to_string()) };
-        self.order(host.live_pane(id).as_deref(), [set]).await?;
-        let topology = host.server().fresh().await?;
+        self.order(pane.as_deref(), [set]).await?;
+        let topology = link.fresh().await?;
         if topology.pane(id).ok_or_else(gone)?.labels == labels {
             return Ok(());
         }

@@ -267,6 +267,13 @@ impl Filter {
         let named = named.into();
         self.scopes.include(named)
     }
+
+    /// Returns where a pane begins whose opening was missed: with its first output, unless it is included
+    /// for its labels alone. It may have them only now, and what it printed before them is not included.
+    fn begin_of_new(&self, info: &PaneInfo) -> Since {
+        let is_named = self.matches(Names { labels: None, ..info.into() });
+        if is_named { Since::Start } else { Since::Now }
+    }
 }
 
 impl Subscription {
@@ -288,10 +295,20 @@ impl Subscription {
         for info in listed.iter().filter(|info| !info.earlier_server) {
             let id = info.id;
             let ended = info.window_id.is_empty();
-            let (start, opened) = from.of(id, ended, since);
+            let (mut start, opened) = from.of(id, ended, since);
+            if opened {
+                start.since = self.filter.begin_of_new(info);
+            }
+            let was_followed = start.place.is_some_and(|place| !place.ended);
+            // A pane that has lost its labels stays in the stream. The next server has panes with the same
+            // ids.
+            let stays = self.filter.scopes.select()
+                && start.place.is_some_and(|place| {
+                    let pane = self.server.host.pane(id);
+                    was_followed && pane.is_some_and(|pane| pane.epoch().server == place.cursor.epoch.server)
+                });
             // The window's name of an ended pane is unknown by now.
-            let follow = named.contains(&id)
-                || if ended { start.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
+            let follow = named.contains(&id) || stays || if ended { was_followed } else { self.filter.matches(info) };
             if !follow {
                 continue;
             }
@@ -523,20 +540,32 @@ impl Subscription {
         for pane in self.server.host.panes() {
             let info = self.server.host.info_of(pane.id());
             if self.reader_of(&pane).is_none() && self.filter.matches(&info) {
-                self.add(pane.id(), StartPoint { since: Since::Start, ..StartPoint::default() });
+                self.add(pane.id(), StartPoint { since: self.filter.begin_of_new(&info), ..StartPoint::default() });
                 self.announce(&info);
             }
         }
     }
 
-    /// Follows the panes that match by now because they were labeled, from now on.
+    /// Follows the panes that match by now because they were labeled, from now on. Called at each change of
+    /// any of the server's panes, so what is followed already costs little.
     fn add_labeled_panes(&mut self) {
         if !self.filter.scopes.select() {
             return;
         }
-        for pane in self.server.host.panes() {
+        let scopes = &self.filter.scopes;
+        let topology = self.server.host.server().topology();
+        let labeled = topology.panes.iter().filter(|row| scopes.select_labels(&row.labels));
+        let labeled: HashSet<_> = labeled.map(|row| row.id).collect();
+        drop(topology);
+        if labeled.is_empty() {
+            return;
+        }
+        let followed: HashSet<_> = self.readers.values().map(|reader| Arc::as_ptr(reader.pane())).collect();
+        let mut new = self.server.host.panes();
+        new.retain(|pane| labeled.contains(&pane.id()) && !followed.contains(&Arc::as_ptr(pane)));
+        for pane in new {
             let info = self.server.host.info_of(pane.id());
-            if self.reader_of(&pane).is_none() && self.filter.matches(&info) {
+            if self.filter.matches(&info) {
                 self.add(pane.id(), StartPoint::default());
                 self.announce(&info);
             }

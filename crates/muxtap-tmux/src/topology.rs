@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use muxtap_api::{Labels, Size};
+use muxtap_api::{LABELS_OPTION, Labels, Size};
 use muxtap_base::nonce;
 use muxtap_core::protocol::{
     command::Command,
@@ -132,13 +132,10 @@ const FIELDS: [&str; 30] = [
     "pane_title",
     "pane_current_command",
     "pane_current_path",
-    LABELS,
+    LABELS_OPTION,
     "exit-unattached",
     "pid",
 ];
-
-/// The labels of a pane, cut where they are too long to count.
-pub const LABELS: &str = "=4097:@muxtap_labels";
 
 /// Returns a query for the whole model and the separator of its reply: nothing that a program can
 /// print into a title or a path can contain it, since it is generated anew each time (F13, F16,

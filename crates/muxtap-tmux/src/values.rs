@@ -11,7 +11,7 @@
 //! subscription to a single pane reports nothing of a pane that is dead.
 
 use bytes::Bytes;
-use muxtap_api::{LABELS_BYTES, LABELS_OPTION};
+use muxtap_api::LABELS_OPTION;
 use muxtap_core::protocol::{
     command::Command,
     ids::{PaneId, WindowId},
@@ -50,16 +50,10 @@ fn text(variable: &str) -> String {
     format!("#{{s/{CONTROL}/?/:{variable}}}")
 }
 
-/// Returns the format of a pane's labels without control characters, cut where they are too long to
-/// count.
-fn labels() -> String {
-    format!("#{{={};s/{CONTROL}/?/:{LABELS_OPTION}}}", LABELS_BYTES + 1)
-}
-
 /// Returns the command that subscribes to the values of a window's panes, until [`unsubscribe`].
 pub fn subscribe(window: WindowId, reads: Reads) -> Command {
     let (between, after) = (char::from(BETWEEN_VALUES), char::from(AFTER_PANE));
-    let mut values = vec!["#{pane_id}".into(), DEAD.into(), PLACE.into(), text("pane_title"), labels()];
+    let mut values = vec!["#{pane_id}".into(), DEAD.into(), PLACE.into(), text("pane_title"), text(LABELS_OPTION)];
     if reads == Reads::All {
         // Each costs tmux a read of `/proc`.
         values.extend([text("pane_current_command"), text("pane_current_path")]);

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::pane::Typing;
-use self::pane::{label, type_text};
+use self::pane::{Replaced, check_labels, label, type_text};
 use crate::{
     facts::Facts,
     journal::Journal,
@@ -56,8 +56,8 @@ struct Unwatched {
 struct State {
     /// The counts; its `rule` is not used.
     counts: WhenInfo,
-    /// Firings whose text is typed first: that does not wait until an earlier firing's program has ended.
-    typing: Lane<Fired>,
+    /// Firings that type or label first: that does not wait until an earlier firing's program has ended.
+    in_pane: Lane<Fired>,
     acting: Lane<Turn>,
     /// The pause after failed requests, and its end.
     pause: Option<(Duration, Instant)>,
@@ -100,8 +100,16 @@ type Done = (&'static str, Result<String, String>);
 #[derive(Debug)]
 struct Turn {
     fired: Fired,
-    /// When it began, and the result of its typing; `None`: it has not begun.
-    typed: Option<(Instant, Done)>,
+    /// What was done in the pane; `None`: it has not begun.
+    begun: Option<Begun>,
+}
+
+/// What a firing has done in its pane, before its other actions.
+#[derive(Debug)]
+struct Begun {
+    at: Instant,
+    results: Vec<Done>,
+    replaced: Replaced,
 }
 
 impl Actor {
@@ -182,13 +190,13 @@ impl Actor {
     pub(crate) fn forget(&self, rule: &str) {
         let mut dropped = Vec::new();
         if let Some(state) = self.rules().get_mut(rule) {
-            let State { mut typing, mut acting, .. } = std::mem::take(state);
-            dropped.extend(typing.waiting.drain(..).map(|fired| fired.facts.id));
+            let State { mut in_pane, mut acting, .. } = std::mem::take(state);
+            dropped.extend(in_pane.waiting.drain(..).map(|fired| fired.facts.id));
             // What has begun also ends.
-            let (begun, waiting) = acting.waiting.drain(..).partition(|turn| turn.typed.is_some());
+            let (begun, waiting) = acting.waiting.drain(..).partition(|turn| turn.begun.is_some());
             acting.waiting = begun;
             dropped.extend(waiting.into_iter().map(|turn: Turn| turn.fired.facts.id));
-            *state = State { typing, acting, ..State::default() };
+            *state = State { in_pane, acting, ..State::default() };
         }
         for id in dropped {
             self.end(rule, &id, false, 0, &["not begun: the rule was removed or replaced".into()]);
@@ -206,11 +214,11 @@ impl Actor {
         for mut fired in outcome.fired {
             fired.facts.id = self.journal.id();
             let name = fired.rule.name().to_owned();
-            let types = fired.rule.typing.is_some();
+            let is_for_pane = fired.rule.is_for_pane();
             let is_full = self.update(&name, |state| {
                 state.counts.fired += 1;
                 state.counts.last_ms = Some(fired.facts.at_ms);
-                state.typing.waiting.len() + state.acting.waiting.len() >= QUEUE
+                state.in_pane.waiting.len() + state.acting.waiting.len() >= QUEUE
             });
             if is_full {
                 self.lose(&fired.facts, "too many of its firings are waiting");
@@ -223,12 +231,16 @@ impl Actor {
                 continue;
             }
             let begins = self.update(&name, |state| {
-                if types { state.typing.push(fired) } else { state.acting.push(Turn { fired, typed: None }) }
+                if is_for_pane { state.in_pane.push(fired) } else { state.acting.push(Turn { fired, begun: None }) }
             });
             if begins {
                 let (own, engine) = (self.clone(), engine.clone());
                 self.tasks.spawn(async move {
-                    if types { own.type_all(&engine, &name).await } else { own.act_all(&engine, &name).await }
+                    if is_for_pane {
+                        own.act_in_panes(&engine, &name).await;
+                    } else {
+                        own.act_all(&engine, &name).await;
+                    }
                 });
             }
         }
@@ -255,14 +267,23 @@ impl Actor {
         }
     }
 
-    /// Types for a rule's firings until none is waiting; their other actions follow in a task of their own.
-    async fn type_all(self: &Arc<Self>, engine: &Engine, name: &str) {
-        while let Some(fired) = self.update(name, |state| state.typing.next()) {
-            let began = Instant::now();
-            let typed = tokio::time::timeout(TYPE_LIMIT, type_text(&self.typing, engine, &fired)).await;
-            let late = Err(format!("not typed within {} s, or only a part of it", TYPE_LIMIT.as_secs()));
-            let typed = ("type", typed.unwrap_or(late));
-            let turn = Turn { fired, typed: Some((began, typed)) };
+    /// Types and labels for a rule's firings until none is waiting; their other actions follow in a task of
+    /// their own.
+    async fn act_in_panes(self: &Arc<Self>, engine: &Engine, name: &str) {
+        while let Some(fired) = self.update(name, |state| state.in_pane.next()) {
+            let (at, mut results, mut replaced) = (Instant::now(), Vec::new(), Replaced::default());
+            let most = TYPE_LIMIT.as_secs();
+            if fired.rule.typing.is_some() {
+                let typed = tokio::time::timeout(TYPE_LIMIT, type_text(&self.typing, engine, &fired)).await;
+                let late = Err(format!("not typed within {most} s, or only a part of it"));
+                results.push(("type", typed.unwrap_or(late)));
+            }
+            if !fired.rule.given.label.is_empty() {
+                let labeled = tokio::time::timeout(TYPE_LIMIT, label(engine, &fired, &mut replaced)).await;
+                let late = Err(format!("no response within {most} s; the labels may have been set"));
+                results.push(("label", labeled.unwrap_or(late)));
+            }
+            let turn = Turn { fired, begun: Some(Begun { at, results, replaced }) };
             if self.update(name, |state| state.acting.push(turn)) {
                 let (own, engine, name) = (self.clone(), engine.clone(), name.to_owned());
                 self.tasks.spawn(async move { own.act_all(&engine, &name).await });
@@ -272,12 +293,10 @@ impl Actor {
 
     /// Carries out a rule's firings until none is waiting.
     async fn act_all(&self, engine: &Engine, name: &str) {
-        while let Some(Turn { fired, typed }) = self.update(name, |state| state.acting.next()) {
-            let (began, mut results) = match typed {
-                Some((began, typed)) => (began, vec![typed]),
-                None => (Instant::now(), Vec::new()),
-            };
-            results.extend(self.act(engine, &fired).await);
+        while let Some(Turn { fired, begun }) = self.update(name, |state| state.acting.next()) {
+            let new = || Begun { at: Instant::now(), results: Vec::new(), replaced: Replaced::default() };
+            let Begun { at: began, mut results, replaced } = begun.unwrap_or_else(new);
+            results.extend(self.act(engine, &fired, &replaced).await);
             let error = results
                 .iter()
                 .find_map(|(action, result)| result.as_ref().err().map(|error| format!("{action}: {error}")));
@@ -298,20 +317,20 @@ impl Actor {
         }
     }
 
-    /// Carries out a firing's actions other than typing.
-    async fn act(&self, engine: &Engine, fired: &Fired) -> Vec<Done> {
+    /// Carries out a firing's actions other than those in the pane.
+    async fn act(&self, engine: &Engine, fired: &Fired, replaced: &Replaced) -> Vec<Done> {
         let Fired { rule, facts, .. } = fired;
         let mut results = Vec::new();
         // Like starting a pane's program, which needs this tier.
         let allowed = || engine.authorize(Tier::Create).map_err(|error| error.message);
-        if !rule.given.label.is_empty() {
-            results.push(("label", label(engine, fired).await));
-        }
+        // Each action may take long, and the pane may be another one's by then.
+        let still = || check_labels(engine, fired, replaced);
         if !rule.given.run.is_empty() {
             let run = async {
                 allowed()?;
                 // The semaphore is never closed.
                 let _permit = self.running.acquire().await.ok();
+                still().await?;
                 run::run(&rule.given.run, facts, rule.timeout).await
             };
             results.push(("run", run.await));
@@ -319,15 +338,20 @@ impl Actor {
         if rule.post.is_some() {
             let post = async {
                 allowed()?;
+                still().await?;
                 self.post(fired).await
             };
             results.push(("post", post.await));
         }
         if rule.given.notify {
-            let title = format!("{}: {}", facts.rule, facts.place());
-            let is_shown = notify::desktop(&title, &facts.summary(), NOTIFY_LIMIT).await;
-            let missing = "no notify-send, or no desktop that responds".to_owned();
-            results.push(("notify", is_shown.then(|| "shown".to_owned()).ok_or(missing)));
+            let notified = async {
+                still().await?;
+                let title = format!("{}: {}", facts.rule, facts.place());
+                let is_shown = notify::desktop(&title, &facts.summary(), NOTIFY_LIMIT).await;
+                let missing = "no notify-send, or no desktop that responds".to_owned();
+                is_shown.then(|| "shown".to_owned()).ok_or(missing)
+            };
+            results.push(("notify", notified.await));
         }
         results
     }

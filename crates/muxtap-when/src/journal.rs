@@ -4,12 +4,12 @@
 //! line at the end. The file is not synced: what is written outlives the daemon, not a power failure.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -34,7 +34,36 @@ pub(crate) struct Journal {
     /// This daemon's part of the ids.
     run: String,
     last: AtomicU64,
-    file: Mutex<Option<Open>>,
+    written: Mutex<Written>,
+}
+
+/// What is written.
+#[derive(Debug, Default)]
+struct Written {
+    file: Option<Open>,
+    /// The lines of the firings that have not ended, by their numbers. A new file begins with them, so that a
+    /// killed daemon's are named however long they took.
+    open: BTreeMap<u64, Vec<u8>>,
+    /// The length of these lines.
+    open_bytes: u64,
+}
+
+impl Written {
+    fn add(&mut self, number: u64, line: Vec<u8>) {
+        self.open_bytes += line.len() as u64;
+        self.open.insert(number, line);
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(line) = self.open.remove(&number) {
+            self.open_bytes -= line.len() as u64;
+        }
+    }
+
+    /// Returns the length at which the file is rotated: a new one must not be full of open firings.
+    fn most(&self) -> u64 {
+        JOURNAL_BYTES.max(2 * self.open_bytes)
+    }
 }
 
 /// The open file.
@@ -60,7 +89,7 @@ enum Line {
 
 impl Journal {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, run: nonce::hex32(), last: AtomicU64::new(0), file: Mutex::new(None) }
+        Self { path, run: nonce::hex32(), last: AtomicU64::new(0), written: Mutex::default() }
     }
 
     /// Returns a new id.
@@ -70,28 +99,42 @@ impl Journal {
 
     /// Records that a rule has fired. Error: it cannot be recorded, so its actions must not begin.
     pub(crate) fn begin(&self, facts: &Facts) -> io::Result<()> {
-        self.write(&Line::Begin(firing(facts)))
+        let line = line(&Line::Begin(firing(facts)))?;
+        let mut written = self.written();
+        self.write(&mut written, line.clone())?;
+        written.add(number(&facts.id), line);
+        Ok(())
     }
 
     /// Records a firing's end.
     pub(crate) fn end(&self, id: &str, ok: bool, ms: u64, results: &[String]) -> io::Result<()> {
-        self.write(&Line::End { id: id.into(), ok, ms, results: results.to_vec() })
+        let line = line(&Line::End { id: id.into(), ok, ms, results: results.to_vec() })?;
+        let mut written = self.written();
+        // An end that cannot be written is not tried again.
+        let result = self.write(&mut written, line);
+        written.remove(number(id));
+        result
     }
 
     /// Records that a firing was dropped.
     pub(crate) fn lost(&self, facts: &Facts) -> io::Result<()> {
-        self.write(&Line::Lost(firing(facts)))
+        self.write(&mut self.written(), line(&Line::Lost(firing(facts)))?)
     }
 
-    fn write(&self, line: &Line) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.as_ref().is_some_and(|open| open.length + text.len() as u64 > JOURNAL_BYTES) {
-            *guard = None;
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, written: &mut Written, mut text: Vec<u8>) -> io::Result<()> {
+        let most = written.most();
+        let Written { file, open: lines, .. } = written;
+        if file.as_ref().is_some_and(|open| open.length + text.len() as u64 > most) {
+            *file = None;
             fs::rename(&self.path, older(&self.path))?;
+            // If that is not written now, the lines are in the file before, until the next rotation writes them.
+            text = lines.values().flatten().copied().chain(text).collect();
         }
-        let open = match &mut *guard {
+        let open = match &mut *file {
             Some(open) => open,
             none => none.insert(self.open()?),
         };
@@ -113,7 +156,7 @@ impl Journal {
             }
             Err(error) => {
                 // The next line tries another time with the file that is there then.
-                *guard = None;
+                *file = None;
                 Err(error)
             }
         }
@@ -146,6 +189,8 @@ impl Journal {
                 // A torn line of a daemon that was killed.
                 let Ok(line) = serde_json::from_slice(line) else { continue };
                 match line {
+                    // Written again after a rotation.
+                    Line::Begin(firing) if places.contains_key(&firing.id) => {}
                     Line::Begin(firing) => {
                         let is_ours = firing.id.strip_prefix(&self.run).is_some_and(|rest| rest.starts_with('-'));
                         let state = if is_ours { WhenState::Running } else { WhenState::NotKnown };
@@ -166,6 +211,18 @@ impl Journal {
         let skipped = firings.len().saturating_sub(most);
         Ok(firings.split_off(skipped))
     }
+}
+
+/// Returns a line of the file.
+fn line(line: &Line) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Returns the number in an id.
+fn number(id: &str) -> u64 {
+    id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX)
 }
 
 fn firing(facts: &Facts) -> WhenFiring {
@@ -259,12 +316,66 @@ mod tests {
         let open = facts(&journal, "open");
         journal.begin(&open).unwrap();
         while !older(&journal.path).exists() {
-            journal.begin(&facts(&journal, &text)).unwrap();
+            let short = facts(&journal, &text);
+            journal.begin(&short).unwrap();
+            journal.end(&short.id, true, 1, &[]).unwrap();
         }
         journal.end(&open.id, true, 1, &[]).unwrap();
         let read = journal.read(usize::MAX, None).unwrap();
         assert_eq!((read[0].text.as_str(), read[0].state), ("open", WhenState::Done));
         assert!(fs::metadata(older(&journal.path)).unwrap().len() <= JOURNAL_BYTES);
+    }
+
+    /// WN12.
+    #[test]
+    fn an_open_firing_is_named_after_any_number_of_rotations() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = journal(&dir);
+        let open: Vec<_> = (0..12).map(|number| facts(&first, &number.to_string())).collect();
+        for firing in &open {
+            first.begin(firing).unwrap();
+        }
+        let text = "x".repeat(JOURNAL_TEXT);
+        let (mut rotations, mut before) = (0, 0);
+        while rotations < 3 {
+            let short = facts(&first, &text);
+            first.begin(&short).unwrap();
+            first.end(&short.id, true, 1, &[]).unwrap();
+            let length = fs::metadata(&first.path).unwrap().len();
+            rotations += u32::from(length < before);
+            before = length;
+        }
+        let seen = |journal: &Journal| -> Vec<_> {
+            let read = journal.read(usize::MAX, None).unwrap().into_iter();
+            let read = read.filter(|firing| firing.state != WhenState::Done);
+            read.map(|firing| (firing.id, firing.state)).collect()
+        };
+        let expected = |state| open.iter().map(|facts| (facts.id.clone(), state)).collect::<Vec<_>>();
+        assert_eq!(seen(&first), expected(WhenState::Running));
+        assert_eq!(seen(&journal(&dir)), expected(WhenState::NotKnown));
+        for firing in &open {
+            first.end(&firing.id, true, 1, &[]).unwrap();
+        }
+        assert_eq!(seen(&first), []);
+        let written = first.written();
+        assert!(written.open.is_empty() && written.open_bytes == 0);
+    }
+
+    /// More firings wait than a file has place for: it grows, and is not rotated at each line.
+    #[test]
+    fn open_firings_alone_do_not_rotate_the_journal_again_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = journal(&dir);
+        let text = "x".repeat(JOURNAL_TEXT);
+        let mut count = 0;
+        while journal.written().open_bytes < JOURNAL_BYTES + JOURNAL_BYTES / 2 {
+            journal.begin(&facts(&journal, &text)).unwrap();
+            count += 1;
+        }
+        let length = fs::metadata(&journal.path).unwrap().len();
+        journal.lost(&facts(&journal, &text)).unwrap();
+        assert!(fs::metadata(&journal.path).unwrap().len() > length);
+        assert_eq!(journal.read(usize::MAX, None).unwrap().len(), count + 1);
     }
 
     #[test]

@@ -154,8 +154,23 @@ impl Rule {
     pub(crate) fn is_in(&self, pane: &PaneInfo, agent: Option<&str>) -> bool {
         let agents = &self.given.agents;
         (agents.is_empty() || agent.is_some_and(|agent| agents.iter().any(|wanted| wanted == agent)))
-            && self.labels.iter().all(|selector| selector.matches(&pane.labels))
+            && self.is_in_pane(pane)
+    }
+
+    /// Returns whether the rule selects panes by labels, which change.
+    pub(crate) fn selects(&self) -> bool {
+        !self.labels.is_empty() || self.panes.iter().any(|pattern| matches!(pattern, PanePattern::Labels(_)))
+    }
+
+    /// Returns whether the rule counts in a pane, whatever its agent.
+    pub(crate) fn is_in_pane(&self, pane: &PaneInfo) -> bool {
+        self.labels.iter().all(|selector| selector.matches(&pane.labels))
             && (self.panes.is_empty() || self.panes.iter().any(|pattern| pattern.matches(pane)))
+    }
+
+    /// Returns whether it types into a pane, or labels it: that is done first, soon after the event.
+    pub(crate) fn is_for_pane(&self) -> bool {
+        self.typing.is_some() || !self.given.label.is_empty()
     }
 
     /// Returns whether a pane's title may decide.

@@ -49,7 +49,7 @@ async fn list(caller: &Caller, target: Option<String>) -> Outcome {
     if caller.json {
         output::print_json(&pane)?;
     } else {
-        let lines = pane.labels.iter().map(|(key, value)| format!("{key}={}\n", plain::name(value)));
+        let lines = pane.labels.iter().map(|(key, value)| format!("{}={}\n", plain::name(key), plain::name(value)));
         output::print(lines.collect::<String>())?;
     }
     Ok(0)

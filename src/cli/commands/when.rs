@@ -65,7 +65,7 @@ enum Word {
         /// For the retained output, the screen, the commands and the agent of this pane
         #[arg(short = 't', value_name = "PANE", conflicts_with = "recording")]
         target: Option<String>,
-        /// Play a recording (asciicast); ignores `panes`, `agents` and `hosts`
+        /// Play a recording (asciicast); ignores `panes`, `labels`, `agents` and `hosts`
         #[arg(long, value_name = "FILE")]
         recording: Option<PathBuf>,
         /// Test this rule, a TOML file as for `add`, instead of those in effect
@@ -122,7 +122,7 @@ async fn list(caller: &Caller) -> Outcome {
         table.row(&[
             rule.name.clone(),
             condition(rule),
-            if rule.panes.is_empty() { "all".to_owned() } else { rule.panes.join(" ") },
+            panes(rule),
             actions(rule).join(" "),
             info.fired.to_string(),
             (info.held + info.own).to_string(),
@@ -154,12 +154,24 @@ fn condition(rule: &WhenRule) -> String {
     words.join(" ")
 }
 
+/// Describes in which panes a rule counts: one of the patterns has to match, and all of the labels.
+fn panes(rule: &WhenRule) -> String {
+    let labels = Some(format!("{{{}}}", rule.labels.join(","))).filter(|_| !rule.labels.is_empty());
+    match (rule.panes.join(" "), labels) {
+        (panes, None) if panes.is_empty() => "all".to_owned(),
+        (panes, None) => panes,
+        (panes, Some(labels)) if panes.is_empty() => labels,
+        (panes, Some(labels)) => format!("{panes} with {labels}"),
+    }
+}
+
 fn actions(rule: &WhenRule) -> Vec<&'static str> {
     let all = [
         ("run", !rule.run.is_empty()),
         ("post", rule.post.is_some()),
         ("notify", rule.notify),
         ("type", rule.type_text.is_some()),
+        ("label", !rule.label.is_empty()),
     ];
     all.into_iter().filter(|(_, is_there)| *is_there).map(|(word, _)| word).collect()
 }
@@ -193,8 +205,9 @@ async fn test(caller: &Caller, target: Option<String>, recording: Option<PathBuf
     };
     let dry = match recording {
         Some(file) => {
-            // A recording says neither its pane's names nor its agent.
-            let anywhere = |rule: WhenRule| WhenRule { panes: Vec::new(), agents: Vec::new(), ..rule };
+            // A recording says neither its pane's names and labels nor its agent.
+            let anywhere =
+                |rule: WhenRule| WhenRule { panes: Vec::new(), labels: Vec::new(), agents: Vec::new(), ..rule };
             let rules: Vec<_> = rules.into_iter().map(anywhere).collect();
             let mut dry = Dry::new(&rules, PaneInfo::of(PaneId(0)))?;
             let played = dry.play(&text_of(&file)?);

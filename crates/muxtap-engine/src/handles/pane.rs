@@ -1,6 +1,6 @@
 //! The handle of a pane.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use muxtap_api::{Cursor, Gap, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result, Since, Size};
 use muxtap_core::{
@@ -360,6 +360,22 @@ impl Pane {
     pub async fn restart(&self) -> Result<()> {
         let respawn = Some(RespawnRequest { kill: true, ..RespawnRequest::default() });
         let patch = PatchRequest { respawn, ..PatchRequest::default() };
+        self.asking().patch_pane(&self.target(), &patch).await
+    }
+
+    /// Changes the pane's labels: an empty value removes one.
+    ///
+    /// Errors: `INVALID_ARGUMENT`, `RESOURCE_LIMIT`; `CONFLICT` if other labels prevail.
+    ///
+    /// ```no_run
+    /// # use muxtap_engine as muxtap;
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// pane.label(&[("role".to_owned(), "build".to_owned())].into()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn label(&self, changes: &BTreeMap<String, String>) -> Result<()> {
+        let patch = PatchRequest { labels: Some(changes.clone()), ..PatchRequest::default() };
         self.asking().patch_pane(&self.target(), &patch).await
     }
 

@@ -62,7 +62,8 @@ impl<'a> From<&'a PaneInfo> for Names<'a> {
             session_id: &pane.session_id,
             window: Some(window).filter(|window| !window.id.is_empty()),
             pane: Some((pane.id, pane.index)),
-            labels: Some(&pane.labels),
+            // Those of a pane that has ended are not known.
+            labels: Some(&pane.labels).filter(|_| !pane.window_id.is_empty()),
         }
     }
 }
@@ -93,6 +94,11 @@ impl Scopes {
     /// Returns whether some target selects by labels, which change.
     pub(crate) fn select(&self) -> bool {
         self.0.iter().any(|scope| matches!(scope, Scope::Labels(_)))
+    }
+
+    /// Returns whether some target selects a pane with these labels.
+    pub(crate) fn select_labels(&self, labels: &Labels) -> bool {
+        self.0.iter().any(|scope| matches!(scope, Scope::Labels(selector) if selector.matches(labels)))
     }
 
     /// Iterates over the targets in their order.
@@ -376,6 +382,16 @@ mod tests {
         }
         for no in ["%2", "wor:", "work:1", "x*", "work:test*", "work:2.1", "{role=test}"] {
             assert!(!matches(no, &info), "{no}");
+        }
+    }
+
+    /// Without labels, each `!=` would match.
+    #[test]
+    fn labels_of_an_ended_pane_are_not_known() {
+        let listed = PaneInfo { window_id: "@4".into(), ..PaneInfo::of(PaneId(1)) };
+        let ended = PaneInfo { dead: true, ..PaneInfo::of(PaneId(1)) };
+        for selector in ["{role!=test}", "{role=}", "{role!=test,team=}"] {
+            assert!(matches(selector, &listed) && !matches(selector, &ended), "{selector}");
         }
     }
 

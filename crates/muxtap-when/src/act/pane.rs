@@ -1,20 +1,24 @@
 //! What a rule changes in a pane: it types, and it labels.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Epoch, Error, InputRequest, PatchRequest};
+use muxtap_api::{Epoch, Error, PaneInfo};
 use muxtap_core::protocol::ids::PaneId;
-use muxtap_engine::{Caller, Engine, Principal};
+use muxtap_engine::{Caller, Engine, Principal, is_absent};
 use tokio::sync::broadcast;
 
 use crate::{limits::TYPE_LATE, matcher::Fired, rule::Rule, watch::on_engine};
 
 /// The interface of rules in the audit log.
 const FACE: &str = "when";
+
+/// The labels that a firing itself has replaced, by key; empty values were missing.
+pub(super) type Replaced = BTreeMap<String, String>;
 
 /// A rule types into a pane of a server, or has typed.
 #[derive(Clone, Debug)]
@@ -69,48 +73,78 @@ pub(super) async fn type_text(
     let engine = as_rule(own, rule);
     let message = |error: Error| error.message;
     let (socket, target) = (facts.server.clone(), typing.into.clone().unwrap_or_else(|| facts.pane.clone()));
-    let find = async move {
-        let server = engine.server_named(Some(&socket))?;
-        let pane = server.pane(target).await?;
-        Ok((server, pane))
-    };
-    let (server, pane) = on_engine(own.clone(), find).await.map_err(message)?;
+    let find = async move { engine.server_named(Some(&socket))?.pane(target).await };
+    let pane = on_engine(own.clone(), find).await.map_err(message)?;
     check_place(fired, typing.into.is_some(), (pane.id(), pane.cursor().epoch))
         .map_err(|why| format!("not typed: {why}"))?;
-    check_time(fired.at.elapsed())?;
-    let request = if typing.text.is_empty() {
-        InputRequest { keys: Some(vec!["Enter".into()]), ..InputRequest::default() }
-    } else {
-        InputRequest { text: Some(typing.text.clone()), submit: typing.enter, ..InputRequest::default() }
-    };
-    let pane = pane.id();
+    check_labels(own, fired, &Replaced::new()).await.map_err(|why| format!("not typed: {why}"))?;
+    check_time(fired.at.elapsed()).map_err(|why| format!("not typed: {why}"))?;
+    let (id, text, enter) = (pane.id(), typing.text.clone(), typing.enter);
     // Before the first byte is typed, so that no rule sees the echo as someone else's. It moves into the
     // task that types: when that is aborted, the note of the end comes after it.
-    let noted = Noted::begin(sender.clone(), server.socket().into(), pane, &typing.text);
+    let noted = Noted::begin(sender.clone(), pane.server().socket().into(), id, &typing.text);
     let typed = on_engine(own.clone(), async move {
         let _noted = noted;
-        server.input(&pane.to_string(), &request).await
+        match text.as_str() {
+            "" => pane.send_keys(["Enter"]).await,
+            text if enter => pane.submit(text).await,
+            text => pane.type_text(text).await,
+        }
     });
-    typed.await.map(|_| format!("typed into {pane}")).map_err(message)
+    typed.await.map(|_| format!("typed into {id}")).map_err(message)
 }
 
-/// Sets a rule's labels of the event's pane, with the permission and the record of any change.
-pub(super) async fn label(own: &Engine, fired: &Fired) -> Result<String, String> {
+/// Sets a rule's labels of the event's pane, with the permission and the record of any change. Adds to
+/// `replaced` what was there before, if the rule selects by labels.
+pub(super) async fn label(own: &Engine, fired: &Fired, replaced: &mut Replaced) -> Result<String, String> {
     let Fired { rule, facts, .. } = fired;
     let engine = as_rule(own, rule);
     let message = |error: Error| error.message;
     let (socket, target) = (facts.server.clone(), facts.pane.clone());
-    let find = async move {
-        let server = engine.server_named(Some(&socket))?;
-        let pane = server.pane(target).await?;
-        Ok((server, pane))
-    };
-    let (server, pane) = on_engine(own.clone(), find).await.map_err(message)?;
-    check_place(fired, false, (pane.id(), pane.cursor().epoch)).map_err(|why| format!("not labeled: {why}"))?;
-    let patch = PatchRequest { labels: Some(rule.given.label.clone()), ..PatchRequest::default() };
-    let pane = pane.id().to_string();
-    let labeled = on_engine(own.clone(), async move { server.patch_pane(&pane, &patch).await });
+    let find = async move { engine.server_named(Some(&socket))?.pane(target).await };
+    let pane = on_engine(own.clone(), find).await.map_err(message)?;
+    let unlabeled = |why: String| format!("not labeled: {why}");
+    check_place(fired, false, (pane.id(), pane.cursor().epoch)).map_err(unlabeled)?;
+    let before = check_labels(own, fired, replaced).await.map_err(unlabeled)?;
+    check_time(fired.at.elapsed()).map_err(unlabeled)?;
+    let changes = rule.given.label.clone();
+    if let Some(before) = before {
+        let value = |key: &String| before.labels.get(key).unwrap_or_default().to_owned();
+        *replaced = changes.keys().map(|key| (key.clone(), value(key))).collect();
+    }
+    let labeled = on_engine(own.clone(), async move { pane.label(&changes).await });
     labeled.await.map(|()| "set".to_owned()).map_err(message)
+}
+
+/// Checks on a new listing that the event's pane still has the labels that the rule selects, apart from
+/// those that this firing itself has set. Returns the pane; `None` if the rule selects by none, or the pane
+/// has ended: the last labels of an ended pane are those of the event.
+pub(super) async fn check_labels(own: &Engine, fired: &Fired, replaced: &Replaced) -> Result<Option<PaneInfo>, String> {
+    let Fired { rule, facts, .. } = fired;
+    if !rule.selects() {
+        return Ok(None);
+    }
+    let (engine, socket, id) = (as_rule(own, rule), facts.server.clone(), fired.pane);
+    let look = async move {
+        let server = engine.server_named(Some(&socket))?;
+        let listed = server.panes().await?;
+        let epoch = server.live_pane(id).map(|pane| pane.cursor().epoch);
+        Ok((epoch, listed.into_iter().find(|info| info.id == id && !info.window_id.is_empty())))
+    };
+    let (epoch, info) = match on_engine(own.clone(), look).await {
+        Ok(seen) => seen,
+        // The tmux server has ended, and its panes.
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(format!("the pane's labels are not known: {}", error.message)),
+    };
+    // The next server has panes with the same ids.
+    let Some(mut info) = info.filter(|_| fired.epoch.is_none() || epoch.is_none() || fired.epoch == epoch) else {
+        return Ok(None);
+    };
+    if !replaced.is_empty() {
+        info.labels = info.labels.with(replaced).map_err(|error| error.message)?;
+    }
+    if rule.is_in_pane(&info) { Ok(Some(info)) } else { Err("the pane's labels no longer match".into()) }
 }
 
 /// Checks that a pane belongs to the tmux server of the event, and is the event's unless the rule names
@@ -130,7 +164,7 @@ fn check_time(since: Duration) -> Result<(), String> {
         return Ok(());
     }
     let (ms, most) = (since.as_millis(), TYPE_LATE.as_secs());
-    Err(format!("not typed: the event was {ms} ms ago; expected at most {most} s"))
+    Err(format!("the event was {ms} ms ago; expected at most {most} s"))
 }
 
 #[cfg(test)]
@@ -142,7 +176,7 @@ mod tests {
     fn a_text_is_not_typed_long_after_its_event() {
         assert_eq!(check_time(TYPE_LATE), Ok(()));
         let late = check_time(TYPE_LATE + Duration::from_millis(1)).unwrap_err();
-        assert_eq!(late, "not typed: the event was 5001 ms ago; expected at most 5 s");
+        assert_eq!(late, "the event was 5001 ms ago; expected at most 5 s");
     }
 
     #[test]
