@@ -169,6 +169,8 @@ impl Settings {
             _ => return Err(Error::invalid("tls_cert and tls_key must be set together")),
         };
         let agents_file = agents_file(reader.path("agents_file")?, env);
+        #[cfg(not(feature = "fleet"))]
+        no_fleet(&found)?;
         #[cfg(not(target_os = "linux"))]
         files.extend(agents_file.iter().map(|file| ReadFile::now(&file.path)));
         Ok(Self {
@@ -276,6 +278,22 @@ impl ResolvedSetting {
     }
 }
 
+/// Returns the settings of the fleet that were set.
+fn of_fleet(found: &[ResolvedSetting]) -> impl Iterator<Item = &ResolvedSetting> {
+    let of_fleet = |found: &&ResolvedSetting| found.key.name == "fleet" || found.key.name.starts_with("fleet_");
+    found.iter().filter(of_fleet).filter(|found| found.parts.iter().any(|part| !part.is_empty()))
+}
+
+#[cfg(not(feature = "fleet"))]
+/// Checks that no setting of a fleet is set: without the feature this program joins none.
+fn no_fleet(found: &[ResolvedSetting]) -> Result<()> {
+    let Some(set) = of_fleet(found).next() else { return Ok(()) };
+    let name = set.key.name;
+    Err(Error::invalid(format!(
+        "{name}: this muxtap was built without fleets; remove the setting, or build with the feature `fleet`"
+    )))
+}
+
 #[cfg(feature = "fleet")]
 /// Returns the settings of the fleet, if its URL is set.
 fn fleet(reader: &SettingsReader<'_>) -> Result<Option<muxtap_fleet::Settings>> {
@@ -290,7 +308,7 @@ fn fleet(reader: &SettingsReader<'_>) -> Result<Option<muxtap_fleet::Settings>> 
         version: env!("CARGO_PKG_VERSION").into(),
     };
     if settings.url.is_empty() {
-        if settings.offer.is_empty() && settings.credentials.is_none() {
+        if of_fleet(reader.found).next().is_none() {
             return Ok(None);
         }
         return Err(Error::invalid("[fleet] has no url; expected url = \"nats://HOST:PORT\""));

@@ -54,6 +54,27 @@ fn flags_are_above_the_environment_above_the_file_above_what_is_built_in() {
 }
 
 #[test]
+fn a_setting_of_a_fleet_that_has_no_effect_is_an_error() {
+    for field in
+        ["name = \"a\"", "labels = [\"eu\"]", "tls_ca = \"ca.pem\"", "offer = [\"read\"]", "url = \"nats://a:1\""]
+    {
+        let place = Place::new();
+        place.write(&format!("[fleet]\n{field}\n"));
+        #[cfg(feature = "fleet")]
+        if field.starts_with("url") {
+            place.load(&Flags::new()).unwrap();
+        } else {
+            assert!(place.error().contains("[fleet] has no url"), "{field}: {}", place.error());
+        }
+        #[cfg(not(feature = "fleet"))]
+        assert!(place.error().contains("built without fleets"), "{field}: {}", place.error());
+    }
+    let place = Place::new();
+    place.write("[fleet]\n");
+    place.load(&Flags::new()).unwrap();
+}
+
+#[test]
 fn a_relative_path_in_the_file_begins_in_the_files_folder() {
     let mut place = Place::new();
     place.write("agents_file = \"rules/mine.toml\"\ntls_cert = \"cert.pem\"\ntls_key = \"/etc/key.pem\"\n");

@@ -13,10 +13,11 @@ use crate::api::{Error, FleetHost, Result, Tier};
 /// Joins the fleet, now or when it can be reached. From then on targets can name its hosts, and its
 /// members can use this one as far as the settings offer.
 pub(super) fn join(settings: &Settings, app: &http::App, peers: &Peers, engine: &Engine) -> Result<()> {
-    let (served, known) = (app.clone(), engine.clone());
+    let (spawner, known) = (engine.clone(), engine.clone());
+    let routes = http::MemberRoutes::new(app.clone());
     let on_link = move |link| {
         let Offered { pipe, tier, member } = link;
-        served.spawn(http::serve_member(served.clone(), pipe, member, tier));
+        spawner.spawn(routes.clone().serve(pipe, member, tier));
     };
     let on_host = move |host: &Member| {
         // A host of the configuration has the name already, or too many are known.
@@ -28,6 +29,34 @@ pub(super) fn join(settings: &Settings, app: &http::App, peers: &Peers, engine: 
     let fleet = fleet.map_err(|error| Error::new(error.code, format!("[fleet] {error}")))?;
     peers.set_fleet(Arc::new(Joined(fleet)));
     Ok(())
+}
+
+/// Notes that this daemon could not join its fleet: its status says so, and requests to hosts of the
+/// fleet fail.
+pub(super) fn stay_outside(error: &Error, peers: &Peers) {
+    tracing::warn!("{error}");
+    peers.set_fleet(Arc::new(Outside(error.clone())));
+}
+
+/// A fleet that this daemon could not join, and why.
+struct Outside(Error);
+
+impl muxtap_peer::Fleet for Outside {
+    fn open<'a>(&'a self, _: &'a str, _: Tier) -> Boxed<'a, Result<FleetStream>> {
+        Box::pin(async { Err(self.0.clone()) })
+    }
+
+    fn known(&self, _: &str) -> Option<FleetHost> {
+        None
+    }
+
+    fn look(&self) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn problem(&self) -> Option<String> {
+        Some(self.0.message.clone())
+    }
 }
 
 struct Joined(Fleet);

@@ -91,6 +91,8 @@ impl<'a> Serving<'a> {
         let is_kept = !daemon.background || offers || ports.iter().any(|port| !port.is_page);
         let idle_end = daemon.settings.idle_end.filter(|_| !is_kept);
         let mut serving = Self::new(daemon, engine, &ports, writers);
+        #[cfg(feature = "fleet")]
+        let has_taken_over = beside.is_some();
         if let Some(Beside { pages, mcp_sessions, recordings }) = beside {
             // First: nothing was read yet, since no task of this thread has run, and recordings miss no event.
             serving.rooms.recordings.restore(&serving.engine, recordings);
@@ -106,7 +108,11 @@ impl<'a> Serving<'a> {
         tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), daemon.paths.socket.display());
         #[cfg(feature = "fleet")]
         if let Some(settings) = &daemon.settings.fleet {
-            super::fleet::join(settings, &serving.app, &serving.rooms.peers, &serving.engine)?;
+            match super::fleet::join(settings, &serving.app, &serving.rooms.peers, &serving.engine) {
+                // The daemon before has left everything to this one, which must not end now.
+                Err(error) if has_taken_over => super::fleet::stay_outside(&error, &serving.rooms.peers),
+                joined => joined?,
+            }
         }
         if daemon.background {
             start::report_ready(log::problem().as_deref());

@@ -248,6 +248,12 @@ impl Engine {
         Err(Error::new(ErrorCode::Unauthorized, message))
     }
 
+    /// Returns whether the caller may know that the server with this address is followed: a member of
+    /// the fleet uses this host only, so all servers on other hosts are hidden from it.
+    pub(super) fn may_know(&self, address: &Path) -> bool {
+        !matches!(self.caller.principal, Principal::Fleet(_)) || matches!(Address::parse(address), Ok(Address::Here(_)))
+    }
+
     fn knows_server(&self, address: &Path) -> bool {
         if self.hosts().contains_key(address) {
             return true;
@@ -394,6 +400,25 @@ mod tests {
         assert_eq!(token.server_named(Some("box//tmp/s")).unwrap_err().code, ErrorCode::Unauthorized);
         owner.server_named(Some("box//tmp/s")).unwrap();
         token.server_named(Some("box//tmp/s")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_member_of_the_fleet_learns_of_no_server_on_another_host() {
+        let owner = Engine::new(Options::default());
+        owner.add_host("box", ["false"]).unwrap();
+        let far = owner.server_named(Some("box/")).unwrap();
+        let member = owner.with_caller(Principal::member(&"amy".into()));
+        // Even if it is the only one that is followed.
+        assert_eq!(owner.followed_by_caller().len(), 1);
+        assert_eq!(owner.servers().len(), 1);
+        assert!(member.servers().is_empty() && member.followed_servers().is_empty());
+        assert_eq!(member.server_named(None).unwrap().socket(), socket_dir().unwrap().join("default"));
+        let refused = member.server_at(far.socket()).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Unauthorized, "{refused}");
+        // Now there are several, and an error would name them.
+        owner.server_named(Some("box/build")).unwrap();
+        assert_eq!(member.servers().len(), 1);
+        assert!(!member.servers()[0].socket.contains("box"));
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all, stream};
 use muxtap_api::{Error, ErrorCode, FleetHost, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
@@ -28,6 +28,9 @@ const MOST_IN_FLEET: usize = 4096;
 
 /// How long a list over all hosts waits for one of them.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
+
+/// The most hosts that a list over all hosts asks at once.
+const ASKED_AT_ONCE: usize = 32;
 
 impl Transports {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
@@ -276,7 +279,8 @@ impl Engine {
     }
 
     /// Lists items of `server`, by `list`, and of the default servers of all other hosts, by `there`.
-    /// Also returns the hosts that gave no list. A host of which `server` is one is not listed twice.
+    /// Also returns the hosts that gave no list, without those of a fleet that do not offer it to this
+    /// caller. A host of which `server` is one is not listed twice.
     pub async fn list_everywhere<T, H, F>(
         &self,
         server: Server,
@@ -289,7 +293,7 @@ impl Engine {
     {
         let mut hosts = self.hosts_elsewhere();
         hosts.retain(|host| !is_on(server.socket(), &host.name));
-        let there = join_all(hosts.into_iter().map(|mut host| async {
+        let each = hosts.into_iter().map(|mut host| async {
             let listed = async {
                 // A host that was unreachable lately is retried by itself, and when a request names
                 // it.
@@ -301,12 +305,19 @@ impl Engine {
             let late = || Err(Error::unavailable(format!("host {}: it has not replied yet", host.name)));
             match tokio::time::timeout(LIST_LIMIT, listed).await.unwrap_or_else(|_| late()) {
                 Ok(items) => Ok(items),
+                // The host is there, and has nothing for this caller.
+                Err(error)
+                    if host.fleet.is_some() && matches!(error.code, ErrorCode::Unauthorized | ErrorCode::ReadOnly) =>
+                {
+                    Ok(Vec::new())
+                }
                 Err(error) => {
                     host.error = Some(error.message);
                     Err(host)
                 }
             }
-        }));
+        });
+        let there = stream::iter(each).buffered(ASKED_AT_ONCE).collect::<Vec<_>>();
         let (here, there) = tokio::join!(list(server), there);
         let mut unreachable = Vec::new();
         let mut items = Vec::new();

@@ -270,14 +270,20 @@ impl Engine {
         }
     }
 
-    /// Returns the followed servers that run, in the order of their sockets.
+    /// Returns the followed servers that run and that the caller may know, in the order of their
+    /// sockets.
     fn followed(&self) -> Vec<Arc<Host>> {
-        let hosts = self.hosts();
-        let runs = |host: &&Arc<Host>| !matches!(host.server().state(), LinkState::Down { .. });
-        let mut followed: Vec<_> = hosts.values().filter(runs).cloned().collect();
-        drop(hosts);
-        followed.sort_by(|a, b| a.socket().cmp(b.socket()));
+        let mut followed = self.followed_by_caller();
+        followed.retain(|host| !matches!(host.server().state(), LinkState::Down { .. }));
         followed
+    }
+
+    /// Returns the servers that the caller may know ([`Engine::may_know`]), in the order of their
+    /// sockets.
+    fn followed_by_caller(&self) -> Vec<Arc<Host>> {
+        let mut known: Vec<_> = self.hosts().values().filter(|host| self.may_know(host.socket())).cloned().collect();
+        known.sort_by(|a, b| a.socket().cmp(b.socket()));
+        known
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
@@ -346,7 +352,7 @@ impl Engine {
         self.shared.waits.open() as u64
     }
 
-    /// Returns each followed server and its state.
+    /// Returns each followed server that the caller may know, and its state.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -357,10 +363,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn servers(&self) -> Vec<ServerStatus> {
-        let hosts: Vec<_> = self.hosts().values().cloned().collect();
-        let mut servers: Vec<_> = hosts.iter().map(|host| status(host)).collect();
-        servers.sort_by(|a, b| a.socket.cmp(&b.socket));
-        servers
+        self.followed_by_caller().iter().map(|host| status(host)).collect()
     }
 
     /// Returns whether nothing would be lost without this engine: no server is followed, no pane is
@@ -369,7 +372,8 @@ impl Engine {
         self.hosts().values().all(Host::is_idle)
     }
 
-    /// Returns each open wait: its condition, its panes and its deadline.
+    /// Returns each open wait on servers that the caller may know: its condition, its panes and its
+    /// deadline.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -380,7 +384,9 @@ impl Engine {
     /// # }
     /// ```
     pub fn waits(&self) -> Vec<WaitInfo> {
-        self.shared.waits.list()
+        let mut waits = self.shared.waits.list();
+        waits.retain(|wait| self.may_know(Path::new(&wait.socket)));
+        waits
     }
 
     /// Stops the engine: leaves every server, and waits until nothing of muxtap is left there.

@@ -71,7 +71,7 @@ pub use guard::{Guard, with_guard};
 pub use mcp::StoredMcpSessions;
 #[cfg(feature = "daemon")]
 #[doc(hidden)]
-pub use peer::serve_member;
+pub use peer::MemberRoutes;
 #[cfg(feature = "daemon")]
 #[doc(hidden)]
 pub use replace::{By, HeldRequests, Replacement, Replacing};
@@ -224,10 +224,14 @@ impl FromRequestParts<Self> for App {
             }
             #[cfg(feature = "daemon")]
             Some(Peer::Fleet) => {
-                // Without a name it is nobody, and has no tier.
                 let engine = parts.extensions.get::<peer::Member>().map(|member| member.engine(&app.engine));
-                let engine =
-                    engine.unwrap_or_else(|| app.engine.with_caller(Principal::member(&"".into())).reading_only());
+                // A link always has its member. Without one there is no tier: one that reads only has no
+                // `kill`, and one with only `kill` does not read.
+                let nobody = || {
+                    let engine = app.engine.with_caller(Principal::member(&"".into()));
+                    engine.reading_only().only(muxtap_api::Tier::Kill)
+                };
+                let engine = engine.unwrap_or_else(nobody);
                 return Ok(Self { engine, daemon: app.daemon.clone(), login: None });
             }
             #[cfg(not(feature = "daemon"))]

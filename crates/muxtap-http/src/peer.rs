@@ -2,6 +2,7 @@
 //! once; the MCP tools as a route; and requests that are forwarded to muxtap on a remote host.
 
 use std::{
+    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,6 +14,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
+use hyper::{
+    body::Incoming,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -95,6 +100,7 @@ pub async fn open(
         Some(permit) => router.layer(permit.clone()),
         None => router,
     };
+    let router = TowerToHyperService::new(router);
     app.engine.spawn(async move {
         // The daemon is in use while a peer is connected.
         let _permit = permit;
@@ -142,14 +148,17 @@ async fn take_over(upgraded: hyper::upgrade::Upgraded) -> std::io::Result<(UnixS
 }
 
 /// Serves HTTP/2 until the other side leaves, or the end. Returns whether it left.
-async fn serve(io: impl AsyncRead + AsyncWrite + Unpin, router: Router, end: &CancellationToken) -> bool {
+async fn serve<S>(io: impl AsyncRead + AsyncWrite + Unpin, routes: S, end: &CancellationToken) -> bool
+where
+    S: Service<hyper::Request<Incoming>, Response = Response, Error = Infallible, Future: Send + 'static>,
+{
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)));
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(io), routes));
     tokio::select! {
         _ = connection.as_mut() => return true,
         () = end.cancelled() => connection.as_mut().graceful_shutdown(),
@@ -208,16 +217,33 @@ impl Member {
     }
 }
 
-/// Serves a link of the fleet: the requests of one tier, of one member.
+/// The routes for members of the fleet, built once for all links.
 #[doc(hidden)]
-pub async fn serve_member(app: App, io: impl AsyncRead + AsyncWrite + Unpin, member: Arc<str>, tier: Tier) {
-    tracing::debug!("fleet: {member} has opened a link for `{tier}`");
-    let end = app.engine.end();
-    let router = super::daemon_router(app)
-        .layer(axum::middleware::from_fn(check_member))
-        .layer(Extension(Member { name: member, tier }))
-        .layer(Extension(Peer::Fleet));
-    serve(io, router, &end).await;
+#[derive(Clone, Debug)]
+pub struct MemberRoutes {
+    routes: TowerToHyperService<Router>,
+    end: CancellationToken,
+}
+
+impl MemberRoutes {
+    /// Builds the routes.
+    pub fn new(app: App) -> Self {
+        let end = app.engine.end();
+        let router = super::daemon_router(app).layer(axum::middleware::from_fn(check_member));
+        Self { routes: TowerToHyperService::new(router), end }
+    }
+
+    /// Serves a link: the requests of one tier, of one member.
+    pub async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin, member: Arc<str>, tier: Tier) {
+        tracing::debug!("fleet: {member} has opened a link for `{tier}`");
+        let (routes, member) = (self.routes, Member { name: member, tier });
+        let of_link = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(member.clone());
+            request.extensions_mut().insert(Peer::Fleet);
+            routes.call(request)
+        });
+        serve(io, of_link, &self.end).await;
+    }
 }
 
 /// Refuses every request that a peer does not forward: this daemon's own affairs are its user's.

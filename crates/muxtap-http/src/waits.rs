@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 #[cfg(feature = "daemon")]
-use muxtap_api::{Error, wire};
+use muxtap_api::{Error, Tier, wire};
 use muxtap_api::{WaitAnswer, WaitOutcome, WaitRequest};
 
 #[cfg(feature = "daemon")]
@@ -100,6 +100,8 @@ pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> 
 /// Returns a wait's state or result. If another daemon takes over meanwhile, its response is passed on.
 #[cfg(feature = "daemon")]
 pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> Result<Response> {
+    // Before another daemon is asked, which does not know the caller.
+    request.app.engine.authorize(Tier::Read)?;
     let (replacing, begun_at) = (request.app.replacing(), Instant::now());
     let relay = request.parts.headers.get(wire::RELAY);
     let reads_only = reads_only(&request.parts) || relay.is_some_and(|relay| relay == READS_ONLY);

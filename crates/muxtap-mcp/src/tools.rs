@@ -384,7 +384,7 @@ pub(super) async fn run(call: &CallContext, args: args::Run) -> Result<ToolOutpu
                 key: None,
             };
             let run = server.begin_run(&meant, &request)?;
-            let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
+            let report = run.result(call.max_hold(), chars).await;
             let id = run.id().to_owned();
             // From here on any caller with the id may request the result.
             run.release();

@@ -27,7 +27,7 @@ use super::{
 };
 
 /// The version of the stored recordings. A change of any stored type is a new version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The longest that a recorder may take to finish what it writes.
 const HOLD_LIMIT: Duration = Duration::from_secs(2);

@@ -125,6 +125,14 @@ impl RunGuard {
         self.id.as_deref().unwrap_or_default()
     }
 
+    /// Returns the run's state for the caller that began it, after waiting at most `hold` for its end:
+    /// the tier of the run itself includes its result.
+    ///
+    /// Error: as [`Engine::run_result`].
+    pub async fn result(&self, hold: Duration, chars: usize) -> Result<RunReport> {
+        self.engine.run_report(self.id(), hold, chars).await
+    }
+
     /// Leaves the run to all callers that have its id.
     pub fn release(mut self) {
         self.id = None;
@@ -261,6 +269,11 @@ impl Engine {
     /// Error: `TIMEOUT`, once, when the run's own timeout expires; the run is still watched.
     pub async fn run_result(&self, id: &str, hold: Duration, chars: usize) -> Result<RunReport> {
         self.authorize(Tier::Read)?;
+        self.run_report(id, hold, chars).await
+    }
+
+    /// Returns a run's state to a caller that may have it.
+    async fn run_report(&self, id: &str, hold: Duration, chars: usize) -> Result<RunReport> {
         let run = self.shared.runs.get(id)?;
         let mut phase = run.phase.subscribe();
         let own = run.deadline.remaining();

@@ -55,6 +55,11 @@ impl KeptWaits {
         self.ids().contains_key(id)
     }
 
+    /// Returns whether this caller left a wait to this daemon.
+    pub(super) fn is_of(&self, id: &str, caller: &Caller) -> bool {
+        self.ids().get(id).is_some_and(|known| *known == Some(keeper(caller)))
+    }
+
     /// Notes that a wait continues without its caller. A wait that cannot be noted continues all the
     /// same. `open`: the ids of all open waits, whose files stay.
     ///

@@ -41,7 +41,7 @@ use self::{
 
 use muxtap_api::{Error, ErrorCode, KeptWait, Result, Since, Tier, WaitAnswer, WaitInfo, WaitOutcome, WaitRequest};
 
-use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
+use super::{Engine, Principal, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
 
 pub(super) use budget::Budget;
 pub use budget::Charge;
@@ -106,7 +106,7 @@ impl Engine {
     pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
-        let core = match self.shared.waits.get(id) {
+        let core = match self.known_wait(id) {
             Ok(Wait::Open(core, _)) => core,
             Ok(Wait::Ended(result)) => return Ok(self.told(&result)),
             // Another daemon may have taken over since the caller learned the id.
@@ -129,12 +129,23 @@ impl Engine {
         if core.is_over() { Ok(self.told(&self.result(&core).await)) } else { Ok(report(&core).0) }
     }
 
+    /// Returns a wait whose server the caller may know. Error: `NOT_FOUND`.
+    fn known_wait(&self, id: &str) -> Result<Wait> {
+        let wait = self.shared.waits.get(id)?;
+        match &wait {
+            Wait::Open(core, _) if !self.may_know(core.host.socket()) => Err(registry::unknown(id)),
+            // Its server is not stored. Ids cannot be guessed, and no list shows this one to a caller that
+            // may not know the server.
+            _ => Ok(wait),
+        }
+    }
+
     /// Cancels a wait. An ended wait keeps its result.
     ///
     /// Error: `READ_ONLY` for another caller's wait.
     pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
-        match self.shared.waits.get(id) {
+        match self.known_wait(id) {
             Ok(Wait::Open(core, owner)) => {
                 self.check_owner(&owner.principal, &format!("wait {id}"))?;
                 core.finish(WaitOutcome::Cancelled, None);
@@ -165,11 +176,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Lists the ended waits whose results are kept, the latest first.
+    /// Lists the ended waits whose results are kept, the latest first; to a member of the fleet its own.
     pub async fn kept_waits(&self) -> Result<Vec<KeptWait>> {
         self.authorize(Tier::Read)?;
         let waits = &self.shared.waits;
-        Ok(waits.kept.list(waits.ids()).await)
+        let mut kept = waits.kept.list(waits.ids()).await;
+        if let Principal::Fleet(_) = self.caller().principal {
+            // The servers of the others are not stored: they may be on other hosts.
+            kept.retain(|wait| waits.kept.is_of(&wait.id, self.caller()));
+        }
+        Ok(kept)
     }
 }
 

@@ -239,9 +239,7 @@ impl Waits {
     }
 
     pub(super) fn get(&self, id: &str) -> Result<Wait> {
-        self.all.get(id).map(|wait| wait.clone()).ok_or_else(|| {
-            Error::not_found(format!("no wait {id}; a result is kept for {} minutes", limits::KEEP.as_secs() / 60))
-        })
+        self.all.get(id).map(|wait| wait.clone()).ok_or_else(|| unknown(id))
     }
 
     /// Notes why a wait of an earlier daemon ended without a result.
@@ -296,6 +294,11 @@ impl Waits {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
     }
+}
+
+/// Builds the error for the id of no wait.
+pub(super) fn unknown(id: &str) -> Error {
+    Error::not_found(format!("no wait {id}; a result is kept for {} minutes", limits::KEEP.as_secs() / 60))
 }
 
 /// The right to begin the wait with an id.
