@@ -122,6 +122,8 @@ pub(crate) struct Shared {
     pub(crate) retired: tokio::sync::Notify,
     /// The permit to search the output from before a wait that timed out.
     pub(crate) earlier_search: Arc<tokio::sync::Semaphore>,
+    /// The turn to compress a pane's history.
+    pub(crate) compressing: Arc<tokio::sync::Semaphore>,
     /// Reads processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
     compile_queue: compile::CompileQueue,
@@ -209,6 +211,7 @@ impl Engine {
             works: TaskTracker::new(),
             retired: tokio::sync::Notify::new(),
             earlier_search: Arc::new(tokio::sync::Semaphore::new(1)),
+            compressing: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
             compile_queue: compile::CompileQueue::default(),
             trails: Arc::new(past.trails),
