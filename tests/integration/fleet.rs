@@ -88,6 +88,18 @@ fn every_interface_uses_a_host_of_the_fleet() {
     assert_eq!(waited["outcome"], "matched", "{waited}");
     let read = client.call("read_since", &json!({ "target": pane, "since": "start" }));
     assert!(read["text"].as_str().unwrap().contains("end 4"), "{read}");
+    let created = client.call("create", &json!({ "what": "window", "target": "far/work", "command": "sh" }));
+    let made = created["pane"].as_str().unwrap().to_owned();
+    assert!(made.starts_with("far/%"), "{created}");
+    let mut ran = client.call("run", &json!({ "target": made, "command": "echo by an agent; (exit 4)" }));
+    while ran["outcome"] == "pending" {
+        ran = client.call("run", &json!({ "id": ran["id"] }));
+    }
+    assert_eq!((&ran["outcome"], &ran["exit_status"]), (&json!("ended"), &json!(4)), "{ran}");
+    assert!(ran["output"].as_str().unwrap().contains("by an agent"), "{ran}");
+    client.call("kill", &json!({ "target": made, "what": "pane" }));
+    let is_listed = || ok(&near, &["list-panes", "-t", "far/work"]).lines().any(|line| line.starts_with(&made));
+    eventually("the pane is gone", || !is_listed());
     ok(&near, &["kill-pane", "-t", &shell]);
     // What needs the host's tmux itself says so.
     let refused = call(&near, &["record", "-t", &pane]);
@@ -178,6 +190,36 @@ fn an_error_about_a_fleets_setting_names_it() {
         let refused = wrong.muxtap(&["serve"]);
         assert!(refused.status != 0 && refused.stderr.contains(expected), "{name}={value}: {refused:?}");
     }
+}
+
+/// A host's daemon is replaced while a member waits and reads: no byte is lost, and the wait ends.
+#[test]
+fn an_upgrade_of_a_host_loses_no_byte_and_no_wait() {
+    let nats = Nats::start("");
+    let far = member(&nats.url(), "far", "read");
+    let near = member(&nats.url(), "near", "");
+    let id = counting(&far);
+    meet(&near, "far");
+    let pane = format!("far/{id}");
+    let limit = std::time::Duration::from_secs(240);
+    let in_background = |args: &[&str]| Background::start_with(near.plain_muxtap_command().args(args), limit);
+    let waiting = in_background(&["wait-for", "-t", &pane, "-p", "end 203", "-T", "200"]);
+    let mut tail = in_background(&["tail", "-f", "-t", &pane, "--since", "start"]);
+    tail.line_where("its beginning", |line| line == "ready");
+    eventually("it waits there", || far.json(&["status"])["waits"] == 1);
+    for number in 201..=203 {
+        let before = far.json(&["status"])["pid"].clone();
+        ok(&far, &["send-keys", "-t", &id, &number.to_string(), "Enter"]);
+        let pid = far.json(&["upgrade"])["pid"].clone();
+        assert_ne!(pid, before, "another process");
+        for counted in 1..=number {
+            assert_eq!(tail.line(), Some(counted.to_string()), "{number}");
+        }
+        assert_eq!(tail.line(), Some(format!("end {number}")));
+    }
+    assert_eq!(waiting.finish().status, 0);
+    // It is a host as before.
+    eventually("it is there again", || call(&near, &["capture-pane", "-t", &pane]).status == 0);
 }
 
 /// A pane prints while links break: no byte is lost or doubled, and an open wait survives.
