@@ -455,7 +455,7 @@ impl Predecessor<'_> {
                 Ok(handover::Beside { belongings, force })
             })
         };
-        let handed_over = self.engine.hand_over_to(process, socket, belongings, settle, stop).await;
+        let handed_over = Box::pin(self.engine.hand_over_to(process, socket, belongings, settle, stop)).await;
         match (handed_over, held.into_inner()) {
             (Ok(engine), Some(held)) => {
                 tracing::info!("process {pid} has taken over");

@@ -328,8 +328,8 @@ mod tests {
         assert_eq!(StoredCaller::of(&guest).restored(), Some(guest));
     }
 
-    #[test]
-    fn a_handle_for_one_tier_has_no_other_one() {
+    #[tokio::test]
+    async fn a_handle_for_one_tier_has_no_other_one() {
         for tier in Tier::ALL {
             let engine = engine(Options::default(), Principal::Fleet("amy".into())).only(tier);
             // By whatever way it goes on.

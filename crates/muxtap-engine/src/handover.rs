@@ -408,4 +408,4 @@ fn cannot_store(what: &str, error: &postcard::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -265,8 +265,8 @@ impl PaneState {
             staleness,
             string_due,
             is_unsure,
-            has_command_changes,
             is_compressible,
+            has_command_changes,
         })
     }
 

@@ -281,7 +281,7 @@ impl Inner {
     /// Takes the name, serves, and keeps the name. `due`: NATS was connected to again.
     async fn take_part(self: &Arc<Self>, client: &Client, mut due: mpsc::Receiver<()>) -> Error {
         if let Some(other) = self.owner(client).await {
-            return self.taken(&other);
+            return taken(&other);
         }
         // Of two that ask at the same time, the later one leaves when it hears the other.
         let mut tasks = JoinSet::new();
@@ -300,7 +300,7 @@ impl Inner {
         // Every host sees the inbox of a question to all, and could reply in any name.
         let (same, members) = tokio::join!(service::list(client, Some(&self.me.name)), service::list(client, None));
         if let Some(other) = same.unwrap_or_default().iter().find(|member| self.is_rival(member)) {
-            return self.taken(other);
+            return taken(other);
         }
         self.meet(client, members.unwrap_or_default()).await;
         self.joined.send_replace(Some(Connection { client: client.clone(), lost: self.end.child_token() }));
@@ -324,7 +324,7 @@ impl Inner {
                     }
                 };
                 if let Some(other) = same.iter().find(|member| self.is_rival(member)) {
-                    return self.taken(other);
+                    return taken(other);
                 }
                 // A later one hears that this one is there.
                 if let Err(error) = self.announce(client).await {
@@ -434,14 +434,6 @@ impl Inner {
         }
     }
 
-    fn taken(&self, other: &Member) -> Error {
-        let message = format!(
-            "name: {} is taken in the fleet by the daemon on {}; give each daemon a name of its own",
-            other.name, other.machine
-        );
-        Error::new(ErrorCode::Conflict, message)
-    }
-
     /// Returns whether a member is another daemon of the same name that was there first.
     fn is_rival(&self, other: &Member) -> bool {
         other.name == self.me.name && other.instance != self.me.instance && other.is_before(&self.me)
@@ -463,9 +455,17 @@ impl Inner {
     }
 }
 
+fn taken(other: &Member) -> Error {
+    let message = format!(
+        "name: {} is taken in the fleet by the daemon on {}; give each daemon a name of its own",
+        other.name, other.machine
+    );
+    Error::new(ErrorCode::Conflict, message)
+}
+
 /// Returns 128 secret random bits as text.
 pub(super) fn random() -> Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Error::internal(format!("cannot get random bytes: {error}")))?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:032x}", u128::from_ne_bytes(random)))
 }

@@ -160,16 +160,13 @@ async fn send(mut reader: ReadHalf<DuplexStream>, client: &Client, to: &str, sha
         let frame = tokio::select! {
             () = shared.tell.notified() => shared.frame(Outgoing::taken),
             () = shared.room.notified() => continue,
-            read = reader.read(&mut data), if may_read => match read {
-                Ok(read @ 1..) => {
-                    let data = data.get(..read).unwrap_or_default();
-                    shared.frame(|outgoing, incoming| outgoing.data(data, incoming))
-                }
-                _ => {
-                    let end = shared.frame(Outgoing::end);
-                    shared.is_sent.cancel();
-                    end
-                }
+            read = reader.read(&mut data), if may_read => if let Ok(read @ 1..) = read {
+                let data = data.get(..read).unwrap_or_default();
+                shared.frame(|outgoing, incoming| outgoing.data(data, incoming))
+            } else {
+                let end = shared.frame(Outgoing::end);
+                shared.is_sent.cancel();
+                end
             },
         };
         if client.publish(to.to_owned(), frame).await.is_err() {

@@ -107,16 +107,14 @@ fn with_credentials(options: ConnectOptions, path: &Path) -> Result<ConnectOptio
             .map_err(|error| Error::invalid(format!("credentials: {}: {error}", path.display())));
     }
     let mut seeds = text.lines().map(str::trim).filter(|line| line.starts_with("SU"));
-    match seeds.next() {
-        Some(seed) => Ok(options.nkey(seed.to_owned())),
-        None => {
-            let message = format!(
-                "credentials: {} contains neither an nkey seed (a line that begins with SU) nor a JWT of a user",
-                path.display()
-            );
-            Err(Error::invalid(message))
-        }
-    }
+    let Some(seed) = seeds.next() else {
+        let message = format!(
+            "credentials: {} contains neither an nkey seed (a line that begins with SU) nor a JWT of a user",
+            path.display()
+        );
+        return Err(Error::invalid(message));
+    };
+    Ok(options.nkey(seed.to_owned()))
 }
 
 /// Returns the name of a member that has set none: its machine's, without a domain.

@@ -263,8 +263,9 @@ fn is_for_members(method: &Method, path: &str) -> bool {
     match segments.as_slice() {
         ["sessions" | "windows" | "panes"] => matches!(*method, Method::GET | Method::POST),
         ["sessions" | "windows" | "panes", _] => matches!(*method, Method::GET | Method::PATCH | Method::DELETE),
-        ["servers" | "format" | "events" | "agents"] => method == Method::GET,
-        ["panes", _, "format" | "capture" | "output" | "commands"] => method == Method::GET,
+        ["servers" | "format" | "events" | "agents"] | ["panes", _, "format" | "capture" | "output" | "commands"] => {
+            method == Method::GET
+        }
         ["panes", _, "agent"] => matches!(*method, Method::GET | Method::POST),
         ["panes", _, "input" | "run"] | ["tools", _] => method == Method::POST,
         ["waits"] => matches!(*method, Method::GET | Method::POST),

@@ -335,14 +335,11 @@ impl Entry {
             |why: &str| Error::new(ErrorCode::Conflict, format!("recording {} {why}; try again", self.info().id));
         let busy = || conflict("is busy, or its disk does not respond");
         let Some(stopping) = asked else { return Err(busy()) };
-        match tokio::time::timeout_at(until, stopping).await.map_err(|_| busy())? {
-            Ok(stopped) => stopped.map(Some),
-            // It ends.
-            Err(_) => {
-                let ended = tokio::time::timeout_at(until, self.ended.cancelled()).await;
-                ended.map(|()| None).map_err(|_| conflict("is ending"))
-            }
+        if let Ok(stopped) = tokio::time::timeout_at(until, stopping).await.map_err(|_| busy())? {
+            return stopped.map(Some);
         }
+        let ended = tokio::time::timeout_at(until, self.ended.cancelled()).await;
+        ended.map(|()| None).map_err(|_| conflict("is ending"))
     }
 }
 

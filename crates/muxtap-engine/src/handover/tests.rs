@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(300);
 const RING: usize = 64 * 1024;
 
 /// Returns a seed with what tmux 3.3a reports of a pane of twenty columns that shows a prompt.
-fn prompt() -> Seed {
+pub(crate) fn prompt() -> Seed {
     let fields = "2|0|0|4|0|0|||7|20|2000|4294967295|4294967295|0|3|0|0|1|1|\n";
     let lines = "$ \n\n\n\n";
     let parts = [lines, "\n", fields, lines, "\n"].map(|part| Bytes::copy_from_slice(part.as_bytes()));
@@ -216,7 +216,9 @@ proptest! {
             let _ = saved.push(0, format!("line {number}\r\n").as_bytes());
         }
         let (copied, mut copy) = copied(&[idle.clone(), saved.clone()]);
-        laters.iter().for_each(|later| happens(&saved, later));
+        for later in &laters {
+            happens(&saved, later);
+        }
         let stored = [&saved, &idle, &unknown].map(|pane| copied.store(pane).unwrap());
         prop_assert!(matches!(stored[1], StoredPane::Unchanged(0)) && matches!(stored[2], StoredPane::Changed(None, _)));
         prop_assert!(!laters.is_empty() || matches!(stored[0], StoredPane::Unchanged(1)));

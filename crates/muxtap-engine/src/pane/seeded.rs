@@ -109,8 +109,8 @@ impl PaneState {
             staleness: None,
             string_due,
             is_unsure: false,
-            has_command_changes,
             is_compressible: false,
+            has_command_changes,
         })
     }
 

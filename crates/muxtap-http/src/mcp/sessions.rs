@@ -74,7 +74,7 @@ pub(super) fn principal() -> Option<Principal> {
 /// The sessions, by their callers.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    sessions: LocalSessionManager,
+    local: LocalSessionManager,
     open: Mutex<HashMap<SessionId, Open>>,
     /// The sessions of an earlier daemon that no request has named here.
     earlier: Mutex<HashMap<String, Earlier>>,
@@ -104,7 +104,7 @@ impl Default for Sessions {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config.keep_alive = Some(SESSION_IDLE);
         sessions.session_config.completed_cache_ttl = ANSWER_KEPT;
-        Self { sessions, open: Mutex::default(), earlier: Mutex::default() }
+        Self { local: sessions, open: Mutex::default(), earlier: Mutex::default() }
     }
 }
 
@@ -242,7 +242,7 @@ impl SessionManager for Sessions {
         if let Some(idle) = self.room(&caller)? {
             self.close_session(&idle).await?;
         }
-        let (id, transport) = self.sessions.create_session().await?;
+        let (id, transport) = self.local.create_session().await?;
         let principal = principal().unwrap_or_else(|| Principal::agent(None));
         let open = Open { caller, principal, state: None, used: Instant::now(), was_used: false, requests: 0 };
         self.open().insert(id.clone(), open);
@@ -254,16 +254,16 @@ impl SessionManager for Sessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Self::Error> {
-        self.sessions.initialize_session(id, message).await
+        self.local.initialize_session(id, message).await
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, Self::Error> {
-        self.sessions.has_session(id).await
+        self.local.has_session(id).await
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
         self.open().remove(id);
-        self.sessions.close_session(id).await
+        self.local.close_session(id).await
     }
 
     async fn create_stream(
@@ -271,18 +271,18 @@ impl SessionManager for Sessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.sessions.create_stream(id, message).await
+        self.local.create_stream(id, message).await
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
-        self.sessions.accept_message(id, message).await
+        self.local.accept_message(id, message).await
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.sessions.create_standalone_stream(id).await
+        self.local.create_standalone_stream(id).await
     }
 
     async fn resume(
@@ -290,7 +290,7 @@ impl SessionManager for Sessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.sessions.resume(id, last_event_id).await
+        self.local.resume(id, last_event_id).await
     }
 
     async fn restore_session(&self, id: SessionId) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
@@ -307,7 +307,7 @@ impl SessionManager for Sessions {
         };
         let open = Open { caller, principal, state: Some(state), used: Instant::now(), was_used: true, requests: 0 };
         self.open().insert(id.clone(), open);
-        self.sessions.restore_session(id).await
+        self.local.restore_session(id).await
     }
 }
 
@@ -425,6 +425,6 @@ mod tests {
         assert!(create(&sessions, "another").await.is_err());
         create(&sessions, "caller 1").await.unwrap();
         assert_eq!(sessions.open().len(), SESSIONS);
-        assert_eq!(sessions.sessions.sessions.read().await.len(), SESSIONS);
+        assert_eq!(sessions.local.sessions.read().await.len(), SESSIONS);
     }
 }
