@@ -106,8 +106,8 @@ fn every_interface_uses_a_host_of_the_fleet() {
     assert!(refused.status != 0 && refused.stderr.contains("a fleet carries requests to its muxtap"), "{refused:?}");
     // The host's audit log names the member.
     let audit = fs::read_to_string(audit_file(&far)).unwrap();
-    let entry = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let entry = entry.filter(|entry| entry["face"] == "fleet").next_back().expect(&audit);
+    let mut entries = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let entry = entries.rfind(|entry| entry["face"] == "fleet").expect(&audit);
     assert_eq!((&entry["who"], &entry["action"]), (&json!("near"), &json!("kill-pane")), "{audit}");
 }
 
@@ -269,7 +269,7 @@ fn cut_often(cuts: u64) {
             answer.status == 0
         });
         assert_eq!(more["gap"], Value::Null, "{more}");
-        since = more["cursor"].as_str().unwrap().to_owned();
+        more["cursor"].as_str().unwrap().clone_into(&mut since);
         read.push(more["text"].as_str().unwrap().to_owned());
     }
     let counted =
