@@ -126,7 +126,7 @@ impl Pane {
 
     /// Returns the latest `most` commands whose place on the screen is known, the earliest first, each
     /// with the number of the line at which it was typed
-    /// ([`Screen::read_line`](muxtap_core::screen::Screen::read_line)).
+    /// ([`HistoryLines::read`](muxtap_core::screen::HistoryLines::read)).
     ///
     /// A line is unknown if the shell marks no prompts, if it was erased, and after a change of the
     /// pane's width.
