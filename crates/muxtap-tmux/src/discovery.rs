@@ -91,7 +91,18 @@ struct Changes {
 }
 
 impl Changes {
+    /// Begins to watch. The folder may appear or disappear meanwhile, which is in no event of the
+    /// watch: it begins again then.
     fn watch(socket: &Path) -> Option<Self> {
+        loop {
+            let changes = Self::watch_once(socket)?;
+            if changes.is_current(socket) {
+                return Some(changes);
+            }
+        }
+    }
+
+    fn watch_once(socket: &Path) -> Option<Self> {
         let folder = socket.parent()?;
         let of_folder = !folder.is_dir();
         let (place, name) = if of_folder { (folder.parent()?, folder) } else { (folder, socket) };
@@ -194,9 +205,35 @@ impl SessionWatcher {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Barrier};
+
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket as new_socket};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_noticed_whose_folder_appears_while_a_watch_begins() {
+        for round in 0..300 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("folder/t");
+            let ready = Arc::new(Barrier::new(2));
+            let (of_listener, name) = (ready.clone(), path.clone());
+            let listener = std::thread::spawn(move || {
+                of_listener.wait();
+                // Each round at another moment of the watch's beginning.
+                (0..round * 20).for_each(|_| std::hint::spin_loop());
+                std::fs::create_dir(name.parent().unwrap()).unwrap();
+                of_listener.wait();
+                std::os::unix::net::UnixListener::bind(&name).unwrap()
+            });
+            ready.wait();
+            let mut changes = Changes::watch(&path).unwrap();
+            ready.wait();
+            let _listener = listener.join().unwrap();
+            let noticed = tokio::time::timeout(Duration::from_secs(60), changes.next()).await;
+            assert!(noticed.is_ok(), "round {round}: {} was not noticed", path.display());
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_socket_that_is_listened_on_a_while_after_it_was_made_is_noticed() {
