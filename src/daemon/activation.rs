@@ -40,7 +40,7 @@ const HTTP_PORT: &str = "http";
 #[cfg(target_os = "linux")]
 const PAGE_PORT: &str = "page";
 
-/// What systemd passes to a process.
+/// Sockets and descriptors that systemd passes to a process.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
     /// The daemon's socket, from the socket unit.

@@ -75,7 +75,7 @@ impl muxtap_peer::Fleet for Joined {
     }
 
     fn look(&self) -> Boxed<'_, ()> {
-        // What is found is remembered.
+        // Hosts that are found are remembered.
         Box::pin(async { drop(self.0.hosts().await) })
     }
 

@@ -241,7 +241,8 @@ fn rules_select_panes_by_labels_and_label_them() {
     let world = World::with_server();
     let folder = world.path("home/muxtap");
     fs::create_dir_all(&folder).unwrap();
-    let rules = "[[when]]\nname='labeled'\noutput='^got'\nlabels=['role=build','by!=rule']\nlabel={by='rule',role=''}\nrun=['true']\nevery='100ms'\n\
+    let rules = "[[when]]\nname='labeled'\noutput='^got'\nlabels=['role=build','by!=rule']\n\
+                 label={by='rule',role=''}\nrun=['true']\nevery='100ms'\n\
                  [[when]]\nname='target'\noutput='^got'\npanes=['{by=rule}']\nrun=['true']\nevery='100ms'\n";
     fs::write(folder.join("config.toml"), rules).unwrap();
     let [pane, other] = [(); 2].map(|()| answering(&world, &["new-window"]));

@@ -37,7 +37,7 @@ pub struct HostInfo {
     /// Its followed or requested servers, by their addresses.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// What it says about itself in the fleet; `null`: a command reaches it.
+    /// The description that the host publishes in the fleet; `null` if a command reaches the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetHost>,
     /// The host's own muxtap, if it was looked for.

@@ -17,7 +17,7 @@ pub const DATA_BYTES: usize = 64 << 10;
 pub const WINDOW: u64 = 1 << 20;
 /// The least that a frame of data costs, so that a window holds a bounded number of frames.
 const LEAST_COST: u64 = 256;
-/// The cost of taken frames that is told to the sender at once.
+/// The cost of taken frames after which the sender is notified.
 const TELL_AFTER: u64 = WINDOW / 4;
 
 const DATA: u8 = 0;
@@ -25,7 +25,7 @@ const TAKEN: u8 = 1;
 const END: u8 = 2;
 const CUT: u8 = 3;
 
-/// What a frame brought.
+/// The content of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The next bytes.
@@ -46,7 +46,7 @@ pub enum Broken {
         /// The number that came.
         came: u64,
     },
-    /// A message is no frame.
+    /// A message that is not a frame.
     Invalid,
     /// A frame is larger than [`DATA_BYTES`], or the window was exceeded.
     TooMuch,
@@ -59,9 +59,9 @@ pub enum Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Order { due, came } if came > due => write!(f, "NATS lost {} messages of it", came - due),
-            Self::Order { .. } => f.write_str("NATS repeated a message of it"),
-            Self::Invalid => f.write_str("a message of it is no frame"),
+            Self::Order { due, came } if came > due => write!(f, "NATS lost {} of its messages", came - due),
+            Self::Order { .. } => f.write_str("NATS repeated one of its messages"),
+            Self::Invalid => f.write_str("it received a message that is not a frame"),
             Self::TooMuch => f.write_str("the other side sent more than it may"),
             Self::Cut => f.write_str("the other side has cut it"),
             Self::Disconnected => f.write_str("the connection to NATS was lost"),
@@ -198,7 +198,7 @@ fn number(bytes: &[u8]) -> Result<(u64, &[u8]), Broken> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{prelude::*, sample::Index};
 
     use super::*;
 
@@ -297,7 +297,7 @@ mod tests {
         #[test]
         fn a_lost_repeated_or_reordered_frame_ends_the_link(
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..30),
-            faults in proptest::collection::vec((0..3_u8, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..4),
+            faults in proptest::collection::vec((0..3_u8, any::<Index>(), any::<Index>()), 0..4),
         ) {
             let mut sender = Side::default();
             let mut frames: Vec<Bytes> = chunks.iter().map(|chunk| sender.send(chunk)).collect();

@@ -44,13 +44,13 @@ const EVENTS: usize = 64;
 /// How far this daemon is in its fleet.
 #[derive(Clone, Debug)]
 pub enum State {
-    /// It connects for the first time.
+    /// The daemon connects for the first time.
     Connecting,
-    /// It is a member.
+    /// The daemon is a member.
     Joined,
-    /// It is a member, and NATS has been connected to again since this moment.
+    /// The daemon is a member, and has been reconnecting to NATS since this moment.
     Disconnected(Instant),
-    /// It is no member, and tries again.
+    /// The daemon is not a member, and tries again.
     Out(Error),
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Inner {
     state: watch::Sender<State>,
     /// The connection of a member.
     pub(super) joined: watch::Sender<Option<Connection>>,
-    /// What NATS refused because a permission is missing.
+    /// Subjects that NATS refused because a permission is missing.
     pub(super) refused: broadcast::Sender<String>,
     pub(super) on_link: Box<dyn Fn(Offered) + Send + Sync>,
     pub(super) on_host: Box<dyn Fn(&Member) + Send + Sync>,
@@ -187,7 +187,7 @@ impl Fleet {
         }
     }
 
-    /// Returns why this daemon is no member at the moment.
+    /// Returns why this daemon is not a member at the moment.
     pub fn problem(&self) -> Option<String> {
         match &*self.0.state.borrow() {
             State::Out(error) => Some(error.message.clone()),
@@ -265,7 +265,7 @@ impl Inner {
         }
     }
 
-    /// Joins, and remains a member as long as possible. Returns the reason why it is none.
+    /// Joins, and remains a member as long as possible. Returns the reason why membership ended.
     async fn stay(self: &Arc<Self>) -> Error {
         let (client, events) = match self.connect().await {
             Ok(connected) => connected,
@@ -394,8 +394,8 @@ impl Inner {
             return None;
         }
         let message = format!(
-            "name: {}: NATS does not permit its subscription to {}; expected the name of its credentials, and in `offer` \
-             only tiers that the member was added with",
+            "name: {}: NATS does not permit its subscription to {}; expected the name of its credentials, and in \
+             `offer` only tiers that the member was added with",
             self.me.name,
             muxtap_base::plain::name(subject)
         );

@@ -249,7 +249,7 @@ impl Inner {
         })
     }
 
-    /// Returns the reason why nobody opens links of a tier.
+    /// Returns the reason why a host opens no links of a tier.
     async fn not_open(&self, client: &Client, host: &str, tier: Tier) -> Error {
         match service::ask(client, host).await {
             Ok(member) if member.offer.contains(&tier) => {

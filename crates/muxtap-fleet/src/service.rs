@@ -27,7 +27,7 @@ const HELLO: &str = "HELLO";
 /// The longest text of another member that is used, in bytes.
 const TEXT_BYTES: usize = 256;
 
-/// What a member says about itself.
+/// A member's published description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its name.
@@ -95,7 +95,10 @@ impl Member {
         if let Some(fields) = answer.as_object_mut() {
             match verb {
                 "INFO" => {
-                    let endpoint = |tier: &Tier| json!({"name": tier.as_str(), "subject": subject::open(&self.name, *tier), "queue_group": "", "metadata": {}});
+                    let endpoint = |tier: &Tier| {
+                        let subject = subject::open(&self.name, *tier);
+                        json!({"name": tier.as_str(), "subject": subject, "queue_group": "", "metadata": {}})
+                    };
                     fields.insert("description".into(), "the terminals of a host".into());
                     fields.insert("endpoints".into(), self.offer.iter().map(endpoint).collect());
                 }

@@ -46,7 +46,7 @@ impl Settings {
         // the way.
         if self.credentials.is_some() && !self.needs_tls() && !self.servers().iter().all(|url| is_loopback(url)) {
             return Err(Error::invalid(
-                "url: nats:// with credentials, to another machine, without TLS; expected tls://HOST:PORT, or set tls_ca",
+                "url: nats:// to another machine, with credentials and without TLS; expected tls://HOST:PORT, or tls_ca",
             ));
         }
         if self.labels.len() > MOST_LABELS {

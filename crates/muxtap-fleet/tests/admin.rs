@@ -199,7 +199,7 @@ async fn a_host_may_serve_and_announce_its_own_name() {
         "$JS.API.CONSUMER.CREATE.KV_muxtap_hosts",
         "$JS.API.DIRECT.GET.KV_muxtap_hosts.$KV.muxtap_hosts.web-1",
     ];
-    // What is not prevented: a host publishes to any inbox, if it guesses its random part.
+    // Not prevented: a host publishes to any inbox, if it guesses its random part.
     let allowed = ["_INBOX.amy.x", "_INBOX.web-2.x", "$SRV.HELLO.muxtap.web-1"];
     let tried = allowed.into_iter().chain(refused);
     assert_eq!(host.refused_publishing(tried).await, refused.into_iter().map(str::to_owned).collect());

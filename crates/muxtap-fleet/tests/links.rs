@@ -138,7 +138,7 @@ async fn an_absent_host_and_a_tier_that_is_not_offered_are_told_at_once() {
     assert_eq!(hosts.recv().await.as_deref(), Some("web-0"));
     assert!(cat.known("web-0").is_some() && cat.known("amy").is_none());
     let hosts: Vec<_> = amy.fleet.hosts().await.unwrap().into_iter().map(|host| host.name).collect();
-    assert_eq!(hosts, ["web-0", "web-1"], "a member that offers nothing is no host");
+    assert_eq!(hosts, ["web-0", "web-1"], "a member that offers nothing is not a host");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,9 +244,9 @@ async fn a_message_that_is_no_frame_ends_the_link() {
     pipe.write_all(b"x").await.unwrap();
     assert_eq!(served.read_u8().await.unwrap(), b'x');
     let first = futures_util::StreamExt::next(&mut all).await.unwrap();
-    // The same message again, as a server that repeats it.
+    // A server repeats the message.
     raw.publish(first.subject, first.payload).await.unwrap();
-    assert_eq!(served.read_u8().await.unwrap_err().to_string(), "NATS repeated a message of it");
+    assert_eq!(served.read_u8().await.unwrap_err().to_string(), "NATS repeated one of its messages");
     assert_eq!(pipe.read_u8().await.unwrap_err().to_string(), "the other side has cut it");
 }
 
@@ -367,9 +367,8 @@ fn credentials(folder: &std::path::Path, name: &str, permissions: &str) -> (Path
 async fn nats_permits_the_tiers_of_each_member() {
     let folder = tempfile::tempdir().unwrap();
     let may = |name: &str, publish: &str| {
-        format!(
-            r#"publish: [ "$SRV.>", "_INBOX.>", {publish} ], subscribe: [ "_INBOX.{name}.>", "$SRV.>", "muxtap.v1.{name}.>" ]"#
-        )
+        let subscribe = format!(r#""_INBOX.{name}.>", "$SRV.>", "muxtap.v1.{name}.>""#);
+        format!(r#"publish: [ "$SRV.>", "_INBOX.>", {publish} ], subscribe: [ {subscribe} ]"#)
     };
     let (web, web_user) = credentials(folder.path(), "web-1", &may("web-1", ""));
     let (amy, amy_user) = credentials(folder.path(), "amy", &may("amy", r#""muxtap.v1.*.read.>""#));

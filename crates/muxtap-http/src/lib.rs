@@ -227,11 +227,11 @@ impl FromRequestParts<Self> for App {
                 let engine = parts.extensions.get::<peer::Member>().map(|member| member.engine(&app.engine));
                 // A link always has its member. Without one there is no tier: one that reads only has no
                 // `kill`, and one with only `kill` does not read.
-                let nobody = || {
+                let without_rights = || {
                     let engine = app.engine.with_caller(Principal::member(&"".into()));
                     engine.reading_only().only(muxtap_api::Tier::Kill)
                 };
-                let engine = engine.unwrap_or_else(nobody);
+                let engine = engine.unwrap_or_else(without_rights);
                 return Ok(Self { engine, daemon: app.daemon.clone(), login: None });
             }
             #[cfg(not(feature = "daemon"))]

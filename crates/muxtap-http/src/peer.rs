@@ -418,7 +418,7 @@ pub(super) async fn list<T: DeserializeOwned>(
 pub(super) async fn look(app: &App) {
     let hosts = app.engine.hosts_elsewhere().into_iter();
     if let Some(fleet) = app.rooms().peers.fleet() {
-        // What is found is stored with the fleet.
+        // A host that is found is stored with the fleet.
         fleet.look().await;
     }
     // In a fleet a host says by itself that it is there.

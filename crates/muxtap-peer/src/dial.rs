@@ -36,7 +36,7 @@ pub(super) struct Line {
     pub(super) version: String,
     /// Whether it accepts idempotency keys.
     pub(super) takes_keys: bool,
-    /// What exists as long as the link.
+    /// A guard that exists as long as the link.
     pub(super) kept: Box<dyn Any + Send>,
 }
 

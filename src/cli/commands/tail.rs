@@ -94,7 +94,8 @@ pub(in crate::cli) struct Tail {
     targets: Vec<String>,
     /// Only panes with this label, KEY=VALUE or KEY!=VALUE, in whose value `*` stands for anything;
     /// repeatable, all must match
-    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", conflicts_with_all = ["target", "targets"], value_parser = term)]
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_parser = term)]
+    #[arg(conflicts_with_all = ["target", "targets"])]
     labels: Vec<String>,
 }
 

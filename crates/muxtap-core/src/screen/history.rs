@@ -134,7 +134,7 @@ pub(super) struct History {
     first: u64,
 }
 
-/// What is stored of a history, in this order.
+/// The stored form of a history, in this order.
 #[derive(Deserialize)]
 struct StoredHistory {
     blocks: VecDeque<Block>,
@@ -512,7 +512,8 @@ mod tests {
                     Block::Plain(plain) | Block::Dense(plain) => plain.clone(),
                     Block::Compressed(compressed) => compressed.plain(),
                 });
-                let lines = blocks.flat_map(|block| (0..block.starts.len()).map(move |at| block.line(at).to_vec()).collect::<Vec<_>>());
+                let all = |block: Plain| (0..block.starts.len()).map(|at| block.line(at).to_vec()).collect::<Vec<_>>();
+                let lines = blocks.flat_map(all);
                 lines.skip(history.dropped).collect::<Vec<_>>()
             };
             proptest::prop_assert_eq!(lines(&history), lines(&other));

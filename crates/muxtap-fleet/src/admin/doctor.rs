@@ -65,13 +65,13 @@ pub enum Level {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// The name of the check.
     pub name: &'static str,
     /// How serious it is.
     pub status: Level,
-    /// What was found, and where.
+    /// The result, and where it was found.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

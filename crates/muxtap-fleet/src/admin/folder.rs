@@ -40,7 +40,7 @@ pub struct Folder {
     path: PathBuf,
 }
 
-/// What a new member gets.
+/// The rights and labels of a new member.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Its name.

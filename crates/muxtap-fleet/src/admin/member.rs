@@ -20,7 +20,7 @@ pub const MEMBERS: usize = 10_000;
 pub const PATTERNS: usize = 64;
 
 const HEADER: &str = "# The members of the fleet, written as a whole by `muxtap fleet add` and `muxtap fleet revoke`.\n\
-                      # Both refuse a file that was edited. The server reads it again on `nats-server --signal reload`.\n";
+                      # Both refuse a file that was edited. `nats-server --signal reload` makes the server read it again.\n";
 const RECORD: &str = "# member ";
 
 /// A member: its key, what its daemon offers, and what it may use.
@@ -274,7 +274,7 @@ mod tests {
             }
         }
 
-        /// What a member may publish to is what its tiers and hosts say.
+        /// A member may publish to exactly the subjects of its tiers and hosts.
         #[test]
         fn a_tier_is_permitted_where_it_is_granted(
             uses in tiers(), pattern in "[ab*]{1,2}", tier in proptest::sample::select(Tier::ALL.to_vec())
@@ -282,15 +282,16 @@ mod tests {
             prop_assume!(!uses.is_empty());
             let mut members = Members::default();
             for (number, host) in ["a", "b", "ab", "bb"].into_iter().enumerate() {
-                let offer = vec![Tier::Read];
-                members.add(Member { name: host.into(), key: key(number), offer, uses: Vec::new(), hosts: Vec::new() }).unwrap();
+                let (offer, uses, hosts) = (vec![Tier::Read], Vec::new(), Vec::new());
+                members.add(Member { name: host.into(), key: key(number), offer, uses, hosts }).unwrap();
             }
-            let hosts = vec![pattern.clone()];
-            members.add(Member { name: "c".into(), key: key(4), offer: Vec::new(), uses: uses.clone(), hosts }).unwrap();
+            let (offer, hosts) = (Vec::new(), vec![pattern.clone()]);
+            members.add(Member { name: "c".into(), key: key(4), offer, uses: uses.clone(), hosts }).unwrap();
             let publish = members.permissions(members.get("c").unwrap()).publish;
             for host in ["a", "b", "ab", "bb", "c"] {
                 let of = |host| publish.contains(&crate::subject::of_tier(host, tier));
-                let granted = uses.contains(&tier) && Glob::new(&pattern).matches(host) && (host != "c" || pattern == "*");
+                let is_named = Glob::new(&pattern).matches(host) && (host != "c" || pattern == "*");
+                let granted = uses.contains(&tier) && is_named;
                 prop_assert_eq!(of(host) || of("*"), granted, "{} {}", host, pattern);
             }
         }

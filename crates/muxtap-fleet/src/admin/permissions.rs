@@ -26,9 +26,9 @@ pub(super) const ALL_HOSTS: &str = "$SRV.INFO.muxtap";
 /// The subjects of one member: what it may publish and subscribe to. Everything else is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// What it may publish to.
+    /// Subjects that the member may publish to.
     pub publish: Vec<String>,
-    /// What it may subscribe to.
+    /// Subjects that the member may subscribe to.
     pub subscribe: Vec<String>,
 }
 

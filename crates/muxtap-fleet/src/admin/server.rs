@@ -10,7 +10,7 @@ pub const PORT: u16 = 4222;
 /// The version of [`Description`].
 const VERSION: u32 = 1;
 
-/// What `init` was given, stored as `fleet.json`.
+/// The arguments of `init`, stored as `fleet.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {

@@ -13,7 +13,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A fleet, as far as its hosts are used.
 pub trait Fleet: Send + Sync {
-    /// Opens a stream to a host's muxtap, for requests of a tier. Error: why there is none.
+    /// Opens a stream to a host's muxtap, for requests of a tier. Error: why the stream cannot be opened.
     fn open<'a>(&'a self, host: &'a str, tier: Tier) -> Boxed<'a, Result<FleetStream>>;
 
     /// Returns what a host that was seen says about itself.

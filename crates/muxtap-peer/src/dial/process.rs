@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(greeted("no line end: muxtap-peer 1 0.2.0\n").await, "0.2.0");
         assert_eq!(greeted("muxtap-peer 1 0.3.0 keys more\n").await, "0.3.0+keys+more");
         assert_eq!(greeted("Welcome!\nmuxtap-peer none\n").await, "none");
-        assert_eq!(greeted("muxtap-peer 2 9.0.0\n").await, "nothing", "a later protocol is none that is spoken here");
+        assert_eq!(greeted("muxtap-peer 2 9.0.0\n").await, "nothing", "a later protocol is not supported");
         assert_eq!(greeted("").await, "nothing");
     }
 

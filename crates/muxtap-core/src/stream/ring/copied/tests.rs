@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{GapReason, stream::ring::NullSink};
 
-/// What may happen to a ring.
+/// An operation on a ring.
 #[derive(Clone, Debug)]
 enum Step {
     Push(usize, u8),
@@ -67,7 +67,7 @@ proptest! {
         let mut first: Ring = postcard::from_bytes(&stored(&ring.without(&copied))).unwrap();
         first.complete(&mut sealed).unwrap();
         prop_assert_eq!(stored(&first), stored(&ring));
-        // What is stored later.
+        // The later state.
         carry_out(&mut ring, &after);
         let mut later: Ring = postcard::from_bytes(&stored(&ring.without(&copied))).unwrap();
         later.complete(&mut first.take_sealed()).unwrap();
@@ -89,7 +89,7 @@ fn a_ring_without_a_copied_segment_is_rejected() {
     short.add(some);
     short.0.values_mut().next().unwrap().pop();
     assert!(rejected(&mut short).contains("fit"));
-    // What was not copied is stored whole.
+    // Segments that were not copied are stored whole.
     let mut whole: Ring = postcard::from_bytes(&stored(&ring.without(&Copied::default()))).unwrap();
     whole.complete(&mut Sealed::default()).unwrap();
     assert_eq!(stored(&whole), stored(&ring));
