@@ -6,6 +6,7 @@
 
 Printed by the first, each beside bare NATS in the same run and in turns with it:
 
+- how many messages it takes that one more host joins;
 - a wait on another host: from the write of a pane's program to the response, beside a request and its reply between two
   bare clients of NATS, and beside the same wait without a fleet (a request to the host's own daemon);
 - an absent host: from the request to its error, beside a request to NATS on a subject without subscribers;
@@ -444,13 +445,20 @@ def fleet(program, count, waits, seconds):
 
         nears = [host(f"near{number}", "") for number in range(1 + (waits - 1) // CALLER_WAITS)]
         hosts = [host(f"h{number:02}", "read") for number in range(count)]
-        gone = host("gone", "read")
-        for one in [*nears, *hosts, gone]:
+        for one in [*nears, *hosts]:
             one.begin()
         for one in hosts:
             one.open_panes(PANES)
+        known = lambda near, look: len(near.get(f"/v1/hosts?look={look}")[1]["hosts"])
         for near in nears:
-            until("all hosts are known", lambda: len(near.get("/v1/hosts?look=true")[1]["hosts"]) == count + 1)
+            until("all hosts are known", lambda: known(near, "true") == count)
+        before = nats.messages()
+        gone = host("gone", "read")
+        gone.begin()
+        for near in nears:
+            until("the next host is known", lambda: known(near, "false") == count + 1)
+        until("it knows all others", lambda: known(gone, "false") == count)
+        print(json.dumps({"a host joins": {"other hosts": count, "messages": nats.messages() - before}}), flush=True)
         gone.end()
         for name, measure in [("a wait on another host", lambda: measure_wait(nears[0], hosts[0], bare)),
                               ("an absent host", lambda: measure_absent(nears[0], bare)),
