@@ -93,9 +93,10 @@ impl<'a> Serving<'a> {
         let mut serving = Self::new(daemon, engine, &ports, writers);
         #[cfg(feature = "fleet")]
         let has_taken_over = beside.is_some();
-        if let Some(Beside { pages, mcp_sessions, recordings }) = beside {
+        if let Some(Beside { pages, mcp_sessions, recordings, sessions }) = beside {
             // First: nothing was read yet, since no task of this thread has run, and recordings miss no event.
             serving.rooms.recordings.restore(&serving.engine, recordings);
+            serving.rooms.sessions.restore(&serving.engine, sessions);
             serving.pages.restore(&serving.engine, pages);
             serving.app.restore_mcp_sessions(mcp_sessions);
         }
@@ -276,10 +277,11 @@ impl<'a> Serving<'a> {
 
     /// Leaves everything to the daemon that has taken over, and passes on to it what is open here.
     async fn leave(mut self, (left, answer): HandedOver, doors: Doors, guard: ClaimGuard, signals: &mut Signals) {
-        let Left { engine, held: Held { requests, pages: _pages, recordings }, pid, .. } = left;
+        let Left { engine, held: Held { requests, pages: _pages, recordings, sessions }, pid, .. } = left;
         // The next daemon watches for its own rules now. What fired here is carried out here.
         self.rooms.when.leave();
         recordings.leave();
+        sessions.leave();
         requests.pass_on();
         // Both before this engine ends: its requests are those of the next daemon from now on.
         self.open.leave_listeners();

@@ -25,6 +25,7 @@ use muxtap_net::OpenConnections;
 use muxtap_page::{HeldPages, Pages, StoredPages};
 use muxtap_record::{HeldRecordings, PreparedRecordings};
 use muxtap_rooms::Rooms;
+use muxtap_sessions::{HeldSessions, PreparedSessions};
 use muxtap_tmux::death::Foreign;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -258,6 +259,7 @@ pub(super) struct Held {
     /// Until the connections of pages have ended.
     pub(super) pages: HeldPages,
     pub(super) recordings: HeldRecordings,
+    pub(super) sessions: HeldSessions,
 }
 
 /// What a daemon has beside its engine when it hands over. The descriptors are in the order of the fields.
@@ -269,8 +271,17 @@ struct StoredBeside {
     mcp_sessions: String,
     #[serde(with = "stored::bytes")]
     recordings: Vec<u8>,
-    /// Whether a recording that cannot be continued fails; else nothing is taken over.
+    /// Whether a recording or session that cannot be continued ends; else nothing is taken over.
     force: bool,
+}
+
+/// The agent sessions of a daemon; follows [`StoredBeside`]. A daemon that had none may not have sent it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct StoredSessions {
+    /// The number of their descriptors, which are the last ones.
+    descriptors: usize,
+    #[serde(with = "stored::bytes")]
+    sessions: Vec<u8>,
 }
 
 /// What another daemon had beside its engine.
@@ -279,6 +290,7 @@ pub(super) struct Beside {
     pub(super) pages: StoredPages,
     pub(super) mcp_sessions: StoredMcpSessions,
     pub(super) recordings: PreparedRecordings,
+    pub(super) sessions: PreparedSessions,
 }
 
 impl Beside {
@@ -287,11 +299,21 @@ impl Beside {
         let unreadable = |why: &str| {
             Error::new(ErrorCode::Conflict, format!("cannot read what the running daemon has beside its engine: {why}"))
         };
-        let Belongings { bytes, descriptors } = belongings;
-        let stored: StoredBeside = postcard::from_bytes(&bytes).map_err(|error| unreadable(&error.to_string()))?;
+        let broken = |error: postcard::Error| unreadable(&error.to_string());
+        let Belongings { bytes, mut descriptors } = belongings;
+        let (stored, rest) = postcard::take_from_bytes::<StoredBeside>(&bytes).map_err(broken)?;
+        let sessions: StoredSessions =
+            if rest.is_empty() { StoredSessions::default() } else { postcard::from_bytes(rest).map_err(broken)? };
+        let others = descriptors.len().checked_sub(sessions.descriptors);
+        let of_sessions = descriptors.split_off(others.ok_or_else(|| unreadable("descriptors are missing"))?);
+        let sessions = if rest.is_empty() {
+            PreparedSessions::default()
+        } else {
+            PreparedSessions::read(&sessions.sessions, of_sessions, stored.force)?
+        };
         let (pages, mcp_sessions) = (or_anew("pages", &stored.pages), or_anew("MCP sessions", &stored.mcp_sessions));
         let recordings = PreparedRecordings::read(&stored.recordings, descriptors, stored.force)?;
-        Ok(Self { pages, mcp_sessions, recordings })
+        Ok(Self { pages, mcp_sessions, recordings, sessions })
     }
 }
 
@@ -355,8 +377,7 @@ impl Predecessor<'_> {
 
     /// Checks that nothing is open that cannot be handed over.
     fn check(&self) -> Result<()> {
-        let mut open = self.rooms.sessions.running();
-        open.extend(self.engine.bound_waits().iter().map(named));
+        let mut open: Vec<_> = self.engine.bound_waits().iter().map(named).collect();
         let more = open.len().saturating_sub(MOST_NAMED);
         if more > 0 {
             open.truncate(MOST_NAMED);
@@ -436,21 +457,25 @@ impl Predecessor<'_> {
             if !force {
                 self.check()?;
             }
+            // Before anything else stops: what an agent has asked for may need tmux.
+            let (sessions, stored_sessions, of_sessions) = self.rooms.sessions.hold(force).await?;
             let (pages, stored) = tokio::time::timeout(TYPE_LIMIT, self.pages.hold()).await.map_err(|_| {
                 Error::new(ErrorCode::Conflict, "tmux does not accept what a page types; try again, or close the page")
             })?;
             let held = &held;
             Ok(async move {
                 // What reads panes stops when no output comes any more, and misses none.
-                let (recordings, recorded, descriptors) = self.rooms.recordings.hold(force).await?;
-                let _ = held.set(Held { requests, pages, recordings });
+                let (recordings, recorded, mut descriptors) = self.rooms.recordings.hold(force).await?;
+                let _ = held.set(Held { requests, pages, recordings, sessions });
                 let failed =
                     |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
                 let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
                 let mcp_sessions = serde_json::to_string(&self.app.stored_mcp_sessions());
                 let mcp_sessions = mcp_sessions.map_err(|error| failed(&error))?;
                 let beside = StoredBeside { pages, mcp_sessions, recordings: recorded, force };
-                let bytes = postcard::to_allocvec(&beside);
+                let sessions = StoredSessions { descriptors: of_sessions.len(), sessions: stored_sessions };
+                descriptors.extend(of_sessions);
+                let bytes = postcard::to_allocvec(&(beside, sessions));
                 let belongings = Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors };
                 Ok(handover::Beside { belongings, force })
             })

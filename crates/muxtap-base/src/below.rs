@@ -42,6 +42,16 @@ impl Below {
         Ok(Self { root, paths: [cwd.to_owned(), real] })
     }
 
+    /// Continues with the descriptor and the paths of a directory ([`Self::parts`]).
+    pub fn of(root: OwnedFd, paths: [PathBuf; 2]) -> Self {
+        Self { root, paths }
+    }
+
+    /// Returns a descriptor of the directory, and its paths: as given, and without links.
+    pub fn parts(&self) -> std::io::Result<(OwnedFd, [PathBuf; 2])> {
+        Ok((self.root.try_clone()?, self.paths.clone()))
+    }
+
     /// Reads a file's text, from this line (the first is 1), and at most this many lines. Error: a
     /// message for the caller.
     pub fn read(&self, path: &str, line: Option<u64>, limit: Option<u64>) -> Result<String, String> {

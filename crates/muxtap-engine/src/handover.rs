@@ -32,6 +32,7 @@ use crate::{
 };
 
 pub use crate::authority::StoredPrincipal;
+pub use muxtap_tmux::death::Foreign;
 pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 
 /// The version of the stored state. A change of any stored type is a new version.

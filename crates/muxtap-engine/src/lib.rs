@@ -66,7 +66,7 @@ pub use muxtap_api as api;
 // Feature crates do not depend on muxtap-tmux: what they need of it is re-exported.
 pub use muxtap_tmux::{
     AGENT_MARK, CoverageMode, DEFAULT_SOCKET, Exit, HUB_MARK, HUB_NAME, Lineage, ProcessId, Program, Request, Subject,
-    Transport, agent_marks, is_absent, is_secret,
+    Transport, agent_marks, continue_agent_marks, is_absent, is_secret,
 };
 pub use options::Options;
 pub use pane::{PaneCommand, PaneState, Revision};

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use muxtap_approvals::consent::{Rows, title};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The number of a session's tool calls whose description is remembered.
@@ -32,7 +33,7 @@ const UNDESCRIBED: &str = "the agent does not say; only its own title for this i
 const FIELDS: [&str; 5] = ["title", "kind", "rawInput", "content", "locations"];
 
 /// The descriptions of a session's last tool calls.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Calls(VecDeque<(String, Map<String, Value>)>);
 
 impl Calls {

@@ -63,6 +63,12 @@ impl Shown {
         drop(removed);
     }
 
+    /// Removes all questions.
+    pub(super) fn clear(&self) {
+        let removed = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(removed);
+    }
+
     /// Shows a session's question, which waits for at most this time.
     pub(super) fn show(&self, session: &Arc<Session>, question: &AgentQuestion, wait: Duration) {
         let places = &session.about.elsewhere;

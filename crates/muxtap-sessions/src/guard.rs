@@ -9,8 +9,9 @@
 use std::{
     ffi::OsString,
     io::Read as _,
-    os::unix::process::CommandExt as _,
-    process::{Child, Command, ExitCode, Stdio},
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
+    process::{Command, ExitCode, Stdio},
+    sync::{Mutex, PoisonError},
     time::Instant,
 };
 
@@ -22,8 +23,8 @@ const ARGUMENT: &str = "__agent-guard";
 /// The guard of this daemon; it acts when the daemon has ended.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// Holds the pipe's write end, to which nothing is ever written.
-    _process: Child,
+    /// The pipe's write end, to which nothing is ever written. `None`: another daemon has it.
+    pipe: Mutex<Option<OwnedFd>>,
 }
 
 impl Guard {
@@ -32,8 +33,25 @@ impl Guard {
         let program = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
         let mut command = Command::new(program);
         command.args([ARGUMENT, marks]).env_clear().current_dir("/").process_group(0);
-        let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Self { _process: process })
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let pipe = process.stdin.take().ok_or_else(|| std::io::Error::other("its pipe is missing"))?;
+        Ok(Self::continued(pipe.into()))
+    }
+
+    /// Continues with the guard of the daemon that this one replaces.
+    pub(super) fn continued(pipe: OwnedFd) -> Self {
+        Self { pipe: Mutex::new(Some(pipe)) }
+    }
+
+    /// Returns the pipe for another daemon. `None`: another daemon has it already.
+    pub(super) fn pipe(&self) -> Option<std::io::Result<OwnedFd>> {
+        self.pipe.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone)
+    }
+
+    /// Leaves the guard to the daemon that has the pipe.
+    pub(super) fn leave(&self) {
+        let pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(pipe);
     }
 }
 

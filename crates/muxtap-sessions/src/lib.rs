@@ -17,6 +17,7 @@ mod questions;
 mod ring;
 mod session;
 mod setup;
+mod stored;
 mod terminals;
 mod text;
 mod turns;
@@ -35,15 +36,21 @@ use std::{
 use muxtap_engine::{Lineage, agent_marks};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{Notify, mpsc, oneshot, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use self::{elsewhere::Elsewhere, guard::run_if_guard};
+pub use self::{
+    elsewhere::Elsewhere,
+    guard::run_if_guard,
+    stored::{HeldSessions, PreparedSessions},
+};
 use self::{
     guard::Guard,
+    owner::{Reader, Writer},
     process::Agent,
     session::{About, Purpose, Session},
+    stored::{Asks, Phase, taken_over},
     terminals::Terminals,
     wait::Waiting,
 };
@@ -106,11 +113,15 @@ impl std::fmt::Debug for AgentSessions {
 struct Inner {
     providers: Vec<Provider>,
     elsewhere: Elsewhere,
-    /// The prefix of its agents' marks, and the process that ends the agents if this one is killed.
-    guard: Option<(String, OnceLock<Option<Guard>>)>,
+    /// The process that ends the agents if this one is killed.
+    guard: Option<OnceLock<Option<Guard>>>,
+    /// Whether the sessions go on in this process.
+    phase: watch::Sender<Phase>,
     all: Mutex<Vec<Arc<Session>>>,
     /// The number of sessions that are being opened.
     opening: AtomicUsize,
+    /// Notified when one of them is open, or failed.
+    opened: Notify,
     /// The earlier sessions that are being resumed.
     resuming: Mutex<Vec<SessionName>>,
     waits: AtomicUsize,
@@ -133,6 +144,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         (self.1)(&self.0).fetch_sub(1, Ordering::SeqCst);
+        self.0.opened.notify_waiters();
     }
 }
 
@@ -163,13 +175,13 @@ impl AgentSessions {
     ///
     /// The running program must be muxtap itself, since the guard is started from it.
     pub fn new(providers: Vec<Provider>, elsewhere: Elsewhere) -> Self {
-        let guard = Some((agent_marks().to_owned(), OnceLock::new()));
-        Self { inner: Arc::new(Inner { providers, elsewhere, guard, ..Inner::default() }) }
+        Self { inner: Arc::new(Inner { providers, elsewhere, guard: Some(OnceLock::new()), ..Inner::default() }) }
     }
 
     /// Returns the prefix of the agents' marks. The first call starts the guard.
     fn marks(&self) -> &str {
-        let Some((marks, guard)) = &self.inner.guard else { return "" };
+        let Some(guard) = &self.inner.guard else { return "" };
+        let marks = agent_marks();
         guard.get_or_init(|| {
             let started = Guard::start(marks);
             started
@@ -184,15 +196,17 @@ impl AgentSessions {
         self.inner.opening.load(Ordering::SeqCst) == 0 && self.all().iter().all(|session| session.gone.is_cancelled())
     }
 
-    /// Describes the sessions whose agents run, which end with this process.
-    pub fn running(&self) -> Vec<String> {
-        let all = self.all();
-        let running = all.iter().filter(|session| !session.gone.is_cancelled());
-        let mut running: Vec<_> = running.map(|session| format!("agent session {}", session.name())).collect();
-        if self.inner.opening.load(Ordering::SeqCst) > 0 {
-            running.push("an agent session that begins".to_owned());
+    /// Waits until no session is being opened.
+    async fn none_begins(&self) {
+        loop {
+            let mut opened = std::pin::pin!(self.inner.opened.notified());
+            // Before the look: one that is open in between counts.
+            opened.as_mut().enable();
+            if self.inner.opening.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            opened.await;
         }
-        running
     }
 
     /// Starts an agent and opens a session, within a minute. The agent's terminals are panes of
@@ -276,13 +290,15 @@ impl AgentSessions {
             session.gone.cancelled().await;
             return Err(error);
         }
-        drop((opening, resuming));
+        drop(resuming);
         if let Some(prompt) = request.prompt {
-            let accepted = session.prompt(prompt, PROMPT_LIMIT);
+            let accepted = session.first_prompt(prompt, PROMPT_LIMIT);
             let result = accepted.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok");
             server.engine().record_about("agent-prompt", &session.name().to_string(), result);
             accepted?;
         }
+        // Last: until then no other daemon takes the session over.
+        drop(opening);
         Ok(session.info())
     }
 
@@ -307,6 +323,10 @@ impl AgentSessions {
             Error::new(ErrorCode::ResourceLimit, format!("too many agent sessions: at most {OPEN_SESSIONS} can run"))
         };
         let opening = Counted::up(&self.inner, |inner| &inner.opening, OPEN_SESSIONS).ok_or_else(too_many)?;
+        // After it counts: another daemon takes it over, or it does not begin.
+        if *self.inner.phase.borrow() != Phase::Here {
+            return Err(taken_over());
+        }
         let running = self.all().iter().filter(|session| !session.gone.is_cancelled()).count();
         if running + self.inner.opening.load(Ordering::SeqCst) > OPEN_SESSIONS {
             return Err(too_many());
@@ -337,17 +357,23 @@ impl AgentSessions {
         };
         let (outgoing, lines) = mpsc::channel(owner::OUTGOING_LINES);
         let (sender, opened) = oneshot::channel();
-        let session = Arc::new(Session::new(about, agent.pid(), outgoing, sender));
+        let (asks, (reads, writes)) = Asks::new();
+        let at = (self.inner.phase.subscribe(), asks);
+        let session = Arc::new(Session::new(about, agent.pid(), outgoing, at, sender));
         let tail = Arc::new(Mutex::new(Vec::new()));
         let tail_end = CancellationToken::new();
         let tasks = &self.inner.tasks;
         let (kept, ended, gone) = (tail.clone(), tail_end.clone(), session.gone.clone());
+        let left = session.left.clone();
         tasks.spawn(async move {
-            process::keep_tail(stderr, &kept, gone).await;
-            ended.cancel();
+            tokio::select! {
+                () = process::keep_tail(stderr, &kept, gone) => ended.cancel(),
+                () = left.cancelled() => {}
+            }
         });
-        tasks.spawn(owner::write(session.clone(), stdin, lines, session.kill.clone()));
-        tasks.spawn(owner::run(session.clone(), agent, tail, tail_end, tasks.clone()));
+        tasks.spawn(owner::write(Writer::new(session.clone(), stdin, lines, writes), session.kill.clone()));
+        let reader = Reader::new(agent, reads);
+        tasks.spawn(owner::run(session.clone(), reader, Vec::new(), (tail, tail_end), tasks.clone()));
         let opened = opened.await.unwrap_or_else(|_| Err(Error::unavailable("muxtap is stopping")));
         if let Err(error) = opened {
             session.kill.cancel();
@@ -440,7 +466,7 @@ impl AgentSessions {
         let (prompt, cursor) = accepted?;
         let mut answer = PromptAnswer::new(session.name(), Some(prompt), cursor);
         if request.wait {
-            let (outcome, error) = session.outcome(prompt).await;
+            let (outcome, error) = session.outcome(prompt).await?;
             (answer.outcome, answer.error) = (Some(outcome), error);
         }
         drop(counted);
@@ -452,7 +478,7 @@ impl AgentSessions {
     pub fn interrupt(&self, engine: &Engine, name: &str) -> Result<PromptAnswer> {
         engine.authorize(Tier::Input)?;
         let session = self.find(name)?;
-        let (prompt, cursor) = session.interrupt();
+        let (prompt, cursor) = session.interrupt()?;
         engine.record_about("agent-interrupt", &session.name().to_string(), "ok");
         Ok(PromptAnswer::new(session.name(), prompt, cursor))
     }
@@ -465,7 +491,7 @@ impl AgentSessions {
         engine.authorize(Tier::Kill)?;
         let session = self.find(name)?;
         let (thread, closing) = (self.thread(engine)?, session.clone());
-        session.ending("");
+        session.begin_end()?;
         engine.record_about("agent-kill", &session.name().to_string(), "ok");
         // The agent is ended even if the caller disconnects meanwhile.
         thread.spawn(async move {
@@ -571,9 +597,10 @@ impl AgentSessions {
             return Err(Error::invalid(format!("wait_ms: expected at most {}", MOST_PAGE_WAIT.as_millis())));
         }
         let counted = if wait.is_zero() { None } else { Some(self.counted_wait()?) };
-        let end = engine.end();
+        let (end, left) = (engine.end(), reader.session.left.clone());
         tokio::select! {
             () = reader.more() => {}
+            () = left.cancelled() => return Err(taken_over()),
             () = tokio::time::sleep(wait) => {}
             () = end.cancelled() => {}
         }
@@ -600,6 +627,9 @@ impl AgentSessions {
         let waiting = Waiting::begin(&session, request, engine).await?;
         let end = engine.end();
         tokio::select! {
+            // First: the session is not this daemon's any more.
+            biased;
+            () = session.left.cancelled() => Err(taken_over()),
             answer = waiting.run(&session) => Ok(answer),
             () = end.cancelled() => Err(Error::unavailable("muxtap is stopping")),
         }
@@ -607,7 +637,7 @@ impl AgentSessions {
 
     /// Waits for a prompt's outcome. Error: `NOT_FOUND`.
     pub async fn outcome(&self, name: &str, prompt: u64) -> Result<(PromptOutcome, Option<String>)> {
-        Ok(self.find(name)?.outcome(prompt).await)
+        self.find(name)?.outcome(prompt).await
     }
 
     /// Waits until a permission question is closed. Error: `NOT_FOUND`.

@@ -30,6 +30,16 @@ impl Lines {
         Self { limit, open: Vec::new(), skipping: false }
     }
 
+    /// Continues within a line: with its beginning, or skipping the rest of an overlong one.
+    pub(super) fn within(limit: usize, open: Vec<u8>, skipping: bool) -> Self {
+        Self { limit, open, skipping }
+    }
+
+    /// Returns the unfinished line, and whether the rest of an overlong one is being skipped.
+    pub(super) fn unfinished(&self) -> (&[u8], bool) {
+        (&self.open, self.skipping)
+    }
+
     /// Processes bytes, and passes on each line that they complete. Empty lines are skipped.
     pub(super) fn feed(&mut self, mut bytes: &[u8], mut line: impl FnMut(Line)) {
         while let Some((head, rest)) = memchr::memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end)) {

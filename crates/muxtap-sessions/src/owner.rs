@@ -2,7 +2,8 @@
 //! ends it.
 
 use std::{
-    process::ExitStatus,
+    collections::VecDeque,
+    os::fd::AsFd as _,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use muxtap_base::below::Below;
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    process::ChildStdin,
+    net::unix::pipe,
     sync::{Semaphore, mpsc},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,8 +21,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     acp::{self, Message},
     lines::{Line, Lines},
-    process::Agent,
+    process::{Agent, Ended},
     session::{CLOSED_LIMIT, Session},
+    stored::{Ask, StoppedReader, StoppedWriter, until_decided},
     terminals::TerminalRequest,
 };
 
@@ -37,16 +39,77 @@ const STDERR_LIMIT: Duration = Duration::from_millis(100);
 /// The number of bytes that one read from an agent takes.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Serves an agent until it and everything that it started have ended.
+/// The request of an agent that waits for the end of a terminal.
+const WAIT_FOR_EXIT: &str = "terminal/wait_for_exit";
+
+/// An agent that is read.
+pub(super) struct Reader {
+    agent: Agent,
+    lines: Lines,
+    /// When the agent closed its output.
+    closed: Option<Instant>,
+    /// The requests to stop for another daemon.
+    asks: mpsc::Receiver<Ask<StoppedReader>>,
+}
+
+impl Reader {
+    pub(super) fn new(agent: Agent, asks: mpsc::Receiver<Ask<StoppedReader>>) -> Self {
+        Self { agent, lines: Lines::new(LINE_BYTES), closed: None, asks }
+    }
+
+    /// Continues with what another daemon has read.
+    pub(super) fn continued(
+        agent: Agent,
+        asks: mpsc::Receiver<Ask<StoppedReader>>,
+        (open, skipping, closed): (Vec<u8>, bool, Option<Instant>),
+    ) -> Self {
+        Self { agent, lines: Lines::within(LINE_BYTES, open, skipping), closed, asks }
+    }
+
+    /// Stops for another daemon. Returns whether that one continues.
+    async fn stop(&mut self, session: &Session, ask: Ask<StoppedReader>) -> bool {
+        let Self { agent, lines, closed, asks } = self;
+        let store = || {
+            let (process, descriptors) = agent.store()?;
+            let (open, skipping) = lines.unfinished();
+            Ok(StoppedReader { process, descriptors, open: open.to_vec(), skipping, closed: *closed })
+        };
+        let _ = ask.send(store());
+        until_decided(&mut session.phase(), asks, store).await
+    }
+}
+
+/// Why an agent is served no more.
+enum Over {
+    /// It has ended by itself.
+    Ended(Ended),
+    /// It must be ended.
+    Killed,
+    /// Another daemon continues with it.
+    Left,
+}
+
+/// Serves an agent until it and everything that it started have ended, or another daemon continues.
+///
+/// `awaited`: the requests for the ends of terminals that another daemon has not answered. `stderr`: what
+/// the agent wrote last, and its end.
 pub async fn run(
     session: Arc<Session>,
-    mut agent: Agent,
-    stderr: Arc<Mutex<Vec<u8>>>,
-    stderr_end: CancellationToken,
+    mut reader: Reader,
+    awaited: Vec<(Box<RawValue>, String)>,
+    (stderr, stderr_end): (Arc<Mutex<Vec<u8>>>, CancellationToken),
     tasks: TaskTracker,
 ) {
     let served = Arc::new(Semaphore::new(OPEN_REQUESTS));
-    let exited = serve(&session, &mut agent, &served, &tasks).await;
+    for (id, terminal) in awaited {
+        request(&session, id, WAIT_FOR_EXIT.to_owned(), json!({ "terminalId": terminal }), &served, &tasks);
+    }
+    let exited = match serve(&session, &mut reader, &served, &tasks).await {
+        Over::Left => return reader.agent.leave(),
+        Over::Ended(ended) => Some(ended),
+        Over::Killed => None,
+    };
+    let agent = reader.agent;
     if exited.is_some() && !session.is_open() {
         // Stderr usually says why the agent failed to start.
         let _ = tokio::time::timeout(STDERR_LIMIT, stderr_end.cancelled()).await;
@@ -66,23 +129,16 @@ pub async fn run(
 
 /// The event that woke the task.
 enum Woken {
-    Exited(Option<ExitStatus>),
+    Exited(Ended),
+    Asked(Ask<StoppedReader>),
     Read(usize),
     Due,
 }
 
-/// Serves an agent until it must be ended. Returns its status if it ended by itself.
-async fn serve(
-    session: &Arc<Session>,
-    agent: &mut Agent,
-    served: &Arc<Semaphore>,
-    tasks: &TaskTracker,
-) -> Option<ExitStatus> {
+/// Serves an agent until it must be ended, or another daemon continues.
+async fn serve(session: &Arc<Session>, reader: &mut Reader, served: &Arc<Semaphore>, tasks: &TaskTracker) -> Over {
     let end = session.about.engine.end();
-    let mut lines = Lines::new(LINE_BYTES);
     let mut chunk = vec![0; CHUNK_BYTES];
-    // When the agent closed its output.
-    let mut closed: Option<Instant> = None;
     loop {
         let mut tick = session.next_tick().unwrap_or(Duration::MAX);
         if tick.is_zero() {
@@ -90,33 +146,43 @@ async fn serve(
             session.tick();
             tick = session.next_tick().unwrap_or(Duration::MAX);
         }
-        let closing = closed.map(|at| CLOSED_LIMIT.saturating_sub(at.elapsed()));
+        let closing = reader.closed.map(|at| CLOSED_LIMIT.saturating_sub(at.elapsed()));
         let sleep = tick.min(closing.unwrap_or(Duration::MAX));
         let woken = {
+            let Reader { agent, closed, asks, .. } = &mut *reader;
             let (exit, output) = agent.parts();
             tokio::select! {
                 biased;
-                () = session.kill.cancelled() => return None,
-                () = end.cancelled() => return None,
-                status = exit => Woken::Exited(status),
+                () = session.kill.cancelled() => return Over::Killed,
+                () = end.cancelled() => return Over::Killed,
+                ended = exit => Woken::Exited(ended),
+                Some(ask) = asks.recv() => Woken::Asked(ask),
                 read = output.read(&mut chunk), if closed.is_none() => Woken::Read(read.unwrap_or(0)),
                 () = session.wake.notified() => continue,
                 () = tokio::time::sleep(sleep), if sleep < Duration::MAX => Woken::Due,
             }
         };
         match woken {
-            Woken::Exited(status) => {
+            Woken::Exited(ended) => {
                 // The agent's last messages are still in the pipe.
-                agent.drain(|bytes| take(session, &mut lines, bytes, served, tasks));
+                let Reader { agent, lines, .. } = reader;
+                agent.drain(|bytes| take(session, lines, bytes, served, tasks));
                 if lines.is_open() {
                     session.fault("the agent ended in the middle of a line");
                 }
-                return status;
+                return Over::Ended(ended);
             }
-            Woken::Read(0) => closed = Some(Instant::now()),
-            Woken::Read(read) => take(session, &mut lines, chunk.get(..read).unwrap_or_default(), served, tasks),
+            Woken::Asked(ask) => {
+                if reader.stop(session, ask).await {
+                    return Over::Left;
+                }
+            }
+            Woken::Read(0) => reader.closed = Some(Instant::now()),
+            Woken::Read(read) => {
+                take(session, &mut reader.lines, chunk.get(..read).unwrap_or_default(), served, tasks);
+            }
             Woken::Due => {
-                if closed.is_some_and(|at| at.elapsed() >= CLOSED_LIMIT) {
+                if reader.closed.is_some_and(|at| at.elapsed() >= CLOSED_LIMIT) {
                     session.fail("the agent closed its output");
                 }
                 session.tick();
@@ -158,15 +224,24 @@ fn request(
     let Ok(permit) = served.clone().try_acquire_owned() else {
         return session.reply(&id, Err((acp::CANNOT, format!("too many open requests: at most {OPEN_REQUESTS}"))));
     };
-    let (session, stop, withdrawn) = (session.clone(), session.kill.clone(), session.serving(&id));
     // Any other request is carried out completely, and has its response soon.
-    let can_stop = method == "terminal/wait_for_exit";
+    let can_stop = method == WAIT_FOR_EXIT;
+    let terminal = params.get("terminalId").and_then(Value::as_str).filter(|_| can_stop).map(str::to_owned);
+    let withdrawn = session.serving(&id, terminal);
+    let (session, stop, left) = (session.clone(), session.kill.clone(), session.left.clone());
     tasks.spawn(async move {
         let _permit = permit;
+        let serve = async {
+            let result = tokio::select! {
+                result = serve_one(&session, &method, params) => result,
+                () = withdrawn.cancelled(), if can_stop => Err(acp::withdrawn()),
+            };
+            session.served(&id, result).await;
+        };
         tokio::select! {
-            result = serve_one(&session, &method, params) => session.served(&id, result),
-            () = withdrawn.cancelled(), if can_stop => session.served(&id, Err(acp::withdrawn())),
+            () = serve => {}
             () = stop.cancelled() => {}
+            () = left.cancelled() => {}
         }
     });
 }
@@ -211,7 +286,7 @@ async fn serve_one(session: &Arc<Session>, method: &str, params: Value) -> Serve
             let id = needed("terminalId")?;
             done(runtime.spawn(async move { terminals.output(&id).await }).await)
         }
-        "terminal/wait_for_exit" => {
+        WAIT_FOR_EXIT => {
             let id = needed("terminalId")?;
             // On this thread the wait ends with the session; in the engine's runtime it would
             // continue.
@@ -252,26 +327,103 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Writes lines to the agent. If the agent closes its input, it is ended after a moment.
-pub(super) async fn write(
+/// An agent to which lines are written.
+pub(super) struct Writer {
     session: Arc<Session>,
-    mut stdin: ChildStdin,
-    mut outgoing: mpsc::Receiver<Vec<u8>>,
-    end: CancellationToken,
-) {
-    let write = async {
-        while let Some(line) = outgoing.recv().await {
-            if stdin.write_all(&line).await.is_err() {
-                // An exiting agent closes its input too; its exit is seen within this time.
-                tokio::time::sleep(CLOSED_LIMIT).await;
-                session.fail("the agent closed its input");
-                return;
+    stdin: pipe::Sender,
+    lines: mpsc::Receiver<Vec<u8>>,
+    /// The requests to stop for another daemon.
+    asks: mpsc::Receiver<Ask<StoppedWriter>>,
+    /// The lines that were taken, of which the first is being written.
+    waiting: VecDeque<Vec<u8>>,
+    /// The number of its bytes that are written.
+    written: usize,
+}
+
+/// What woke the task that writes.
+enum Step {
+    Line(Option<Vec<u8>>),
+    Written(std::io::Result<usize>),
+    Asked(Ask<StoppedWriter>),
+}
+
+impl Writer {
+    pub(super) fn new(
+        session: Arc<Session>,
+        stdin: pipe::Sender,
+        lines: mpsc::Receiver<Vec<u8>>,
+        asks: mpsc::Receiver<Ask<StoppedWriter>>,
+    ) -> Self {
+        Self::continued(session, stdin, lines, asks, (VecDeque::new(), 0))
+    }
+
+    /// Continues with what another daemon has written.
+    pub(super) fn continued(
+        session: Arc<Session>,
+        stdin: pipe::Sender,
+        lines: mpsc::Receiver<Vec<u8>>,
+        asks: mpsc::Receiver<Ask<StoppedWriter>>,
+        (waiting, written): (VecDeque<Vec<u8>>, usize),
+    ) -> Self {
+        Self { session, stdin, lines, asks, waiting, written }
+    }
+
+    async fn run(&mut self) {
+        loop {
+            let Self { stdin, lines, asks, waiting, written, .. } = &mut *self;
+            let rest = waiting.front().and_then(|line| line.get(*written..)).unwrap_or_default();
+            let step = tokio::select! {
+                biased;
+                Some(ask) = asks.recv() => Step::Asked(ask),
+                line = lines.recv(), if rest.is_empty() => Step::Line(line),
+                written = stdin.write(rest), if !rest.is_empty() => Step::Written(written),
+            };
+            match step {
+                Step::Line(Some(line)) => waiting.push_back(line),
+                Step::Line(None) => return,
+                Step::Written(Ok(more)) if more > 0 => self.has_written(more),
+                Step::Written(_) => {
+                    // An exiting agent closes its input too; its exit is seen within this time.
+                    tokio::time::sleep(CLOSED_LIMIT).await;
+                    self.session.fail("the agent closed its input");
+                    return;
+                }
+                Step::Asked(ask) => {
+                    if self.stop(ask).await {
+                        return;
+                    }
+                }
             }
-            session.taken(line.len());
         }
-    };
+    }
+
+    fn has_written(&mut self, more: usize) {
+        self.written += more;
+        if let Some(line) = self.waiting.pop_front_if(|line| line.len() <= self.written) {
+            self.written = 0;
+            self.session.taken(line.len());
+        }
+    }
+
+    /// Stops for another daemon. Returns whether that one continues.
+    async fn stop(&mut self, ask: Ask<StoppedWriter>) -> bool {
+        while let Ok(line) = self.lines.try_recv() {
+            self.waiting.push_back(line);
+        }
+        let Self { session, stdin, asks, waiting, written, .. } = self;
+        let store = || {
+            let stdin = stdin.as_fd().try_clone_to_owned()?;
+            Ok(StoppedWriter { stdin, lines: waiting.iter().cloned().collect(), written: *written })
+        };
+        let _ = ask.send(store());
+        until_decided(&mut session.phase(), asks, store).await
+    }
+}
+
+/// Writes lines to the agent. If the agent closes its input, it is ended after a moment.
+pub(super) async fn write(mut writer: Writer, end: CancellationToken) {
     tokio::select! {
-        () = write => {}
+        () = writer.run() => {}
         () = end.cancelled() => {}
     }
 }

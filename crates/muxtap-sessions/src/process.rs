@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
     path::Path,
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -9,12 +11,13 @@ use std::{
 
 use muxtap_api::{Error, Result};
 use muxtap_base::nonce;
-use muxtap_engine::{AGENT_MARK as MARK, is_secret};
+use muxtap_engine::{AGENT_MARK as MARK, handover::Foreign, is_secret};
 use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::AsyncReadExt as _,
     net::unix::pipe,
-    process::{Child, ChildStdin, Command},
+    process::{Child, Command},
     sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
@@ -32,14 +35,70 @@ pub(super) const SWEEP_LIMIT: Duration = Duration::from_secs(5);
 pub(super) const STDERR_BYTES: usize = 4 << 10;
 
 /// A process of an agent.
-#[derive(Debug)]
 pub(super) struct Agent {
-    child: Child,
+    process: Process,
+    about: StoredProcess,
+    stdout: pipe::Receiver,
+    /// Its stderr, for another daemon; a task of its own reads it.
+    stderr: OwnedFd,
+    /// Whether another daemon continues with it.
+    is_left: bool,
+}
+
+/// What another daemon needs to know about an agent's process, beside the descriptors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredProcess {
     pid: u32,
     mark: String,
     /// When the agent's process started, as in `/proc`.
     began: u64,
-    stdout: pipe::Receiver,
+}
+
+/// The descriptors of an agent that another daemon needs.
+#[derive(Debug)]
+pub(super) struct AgentDescriptors {
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    /// The process.
+    pub(super) process: OwnedFd,
+}
+
+enum Process {
+    Child(Child),
+    /// An earlier daemon has started it.
+    Foreign(Foreign),
+}
+
+/// An agent has ended, with this status, if it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended(Option<ExitStatus>);
+
+impl Process {
+    async fn ended(&mut self) -> Ended {
+        match self {
+            Self::Child(child) => Ended(child.wait().await.ok()),
+            Self::Foreign(process) => {
+                process.ended().await;
+                Ended(None)
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        match self {
+            Self::Child(child) => drop(child.start_kill()),
+            Self::Foreign(process) => process.kill(),
+        }
+    }
+}
+
+impl Drop for Agent {
+    /// Kills the process, unless another daemon continues with it. One that has ended is not affected.
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.process.kill();
+        }
+    }
 }
 
 /// Returns whether an agent must not get this variable of the daemon.
@@ -60,7 +119,7 @@ impl Agent {
         cwd: &Path,
         env: &BTreeMap<String, String>,
         marks: &str,
-    ) -> Result<(Self, ChildStdin, pipe::Receiver)> {
+    ) -> Result<(Self, pipe::Sender, pipe::Receiver)> {
         let (program, arguments) =
             command.split_first().ok_or_else(|| Error::invalid("the agent's command is empty"))?;
         let failed = |error: &dyn std::fmt::Display| {
@@ -68,7 +127,9 @@ impl Agent {
         };
         let mark = format!("{marks}{}", nonce::hex64());
         let mut start = Command::new(program);
-        start.args(arguments).current_dir(cwd).process_group(0).kill_on_drop(true);
+        start.args(arguments).current_dir(cwd).process_group(0);
+        // See `Agent::drop`.
+        start.kill_on_drop(false);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_private)) {
             start.env_remove(name);
         }
@@ -76,32 +137,83 @@ impl Agent {
         start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn().map_err(|error| failed(&error))?;
         let pid = child.id().unwrap_or_default();
-        let lost = || failed(&"its pipes are missing");
-        let stdin = child.stdin.take().ok_or_else(lost)?;
-        let stdout = child.stdout.take().ok_or_else(lost)?.into_owned_fd().map_err(|error| failed(&error))?;
-        let stderr = child.stderr.take().ok_or_else(lost)?.into_owned_fd().map_err(|error| failed(&error))?;
-        let receiver = |fd| pipe::Receiver::from_owned_fd(fd).map_err(|error| failed(&error));
-        Ok((
-            Self { child, pid, mark, began: began(pid).unwrap_or(0), stdout: receiver(stdout)? },
-            stdin,
-            receiver(stderr)?,
-        ))
+        let about = StoredProcess { pid, mark, began: began(pid).unwrap_or(0) };
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let mut process = Process::Child(child);
+        let pipes = || -> io::Result<_> {
+            let lost = || io::Error::other("its pipes are missing");
+            let stdin = stdin.ok_or_else(lost)?.into_owned_fd()?;
+            Ok((stdin, stdout.ok_or_else(lost)?.into_owned_fd()?, stderr.ok_or_else(lost)?.into_owned_fd()?))
+        };
+        match pipes() {
+            Ok((stdin, stdout, stderr)) => {
+                Self::over(process, about, stdin, stdout, stderr).map_err(|error| failed(&error))
+            }
+            Err(error) => {
+                process.kill();
+                Err(failed(&error))
+            }
+        }
+    }
+
+    /// Continues with an agent that another daemon has started. Returns it, its stdin, and its stderr.
+    pub(super) fn continued(
+        about: StoredProcess,
+        stdin: OwnedFd,
+        descriptors: AgentDescriptors,
+    ) -> io::Result<(Self, pipe::Sender, pipe::Receiver)> {
+        let AgentDescriptors { stdout, stderr, process } = descriptors;
+        Self::over(Process::Foreign(Foreign::of(process)?), about, stdin, stdout, stderr)
+    }
+
+    fn over(
+        mut process: Process,
+        about: StoredProcess,
+        stdin: OwnedFd,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    ) -> io::Result<(Self, pipe::Sender, pipe::Receiver)> {
+        let pipes = || -> io::Result<_> {
+            let other = stderr.try_clone()?;
+            let (stdin, stdout) = (pipe::Sender::from_owned_fd(stdin)?, pipe::Receiver::from_owned_fd(stdout)?);
+            Ok((stdin, stdout, pipe::Receiver::from_owned_fd(stderr)?, other))
+        };
+        match pipes() {
+            Ok((stdin, stdout, errors, stderr)) => {
+                Ok((Self { process, about, stdout, stderr, is_left: false }, stdin, errors))
+            }
+            Err(error) => {
+                process.kill();
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns what another daemon needs to continue with the agent, which must not have been awaited.
+    pub(super) fn store(&self) -> io::Result<(StoredProcess, AgentDescriptors)> {
+        let process = match &self.process {
+            // Not awaited: its id cannot mean another process.
+            Process::Child(_) => Foreign::open(self.about.pid)?.descriptor()?,
+            Process::Foreign(process) => process.descriptor()?,
+        };
+        let stdout = self.stdout.as_fd().try_clone_to_owned()?;
+        Ok((self.about.clone(), AgentDescriptors { stdout, stderr: self.stderr.try_clone()?, process }))
+    }
+
+    /// Leaves the agent to another daemon.
+    pub(super) fn leave(mut self) {
+        self.is_left = true;
     }
 
     /// Returns the process id.
     pub(super) fn pid(&self) -> u32 {
-        self.pid
+        self.about.pid
     }
 
-    /// Returns a future of the agent's end, which it reports at once (tokio holds a pidfd), and its
-    /// output.
-    pub(super) fn parts(&mut self) -> (impl Future<Output = Option<ExitStatus>>, &mut pipe::Receiver) {
-        let Self { child, stdout, .. } = self;
-        (async { child.wait().await.ok() }, stdout)
-    }
-
-    async fn wait(&mut self) -> Option<ExitStatus> {
-        self.child.wait().await.ok()
+    /// Returns a future of the agent's end, which it reports at once (by a pidfd), and its output.
+    pub(super) fn parts(&mut self) -> (impl Future<Output = Ended>, &mut pipe::Receiver) {
+        let Self { process, stdout, .. } = self;
+        (process.ended(), stdout)
     }
 
     /// Reads what is in the pipe now, without blocking: all output that precedes the agent's end.
@@ -119,26 +231,26 @@ impl Agent {
     }
 
     /// Ends the agent and everything that it started. Returns its exit status, if known.
-    pub(super) async fn end(mut self, known: Option<ExitStatus>) -> Option<ExitStatus> {
-        let mut status = known;
-        if status.is_none() {
+    pub(super) async fn end(mut self, known: Option<Ended>) -> Option<ExitStatus> {
+        let mut ended = known;
+        if ended.is_none() {
             self.signal_group(Signal::TERM);
-            status = tokio::time::timeout(END_GRACE, self.wait()).await.ok().flatten();
+            ended = tokio::time::timeout(END_GRACE, self.process.ended()).await.ok();
         }
         self.signal_group(Signal::KILL);
-        if status.is_none() {
+        if ended.is_none() {
             // The process itself as well: it may have left its group.
-            let _ = self.child.start_kill();
-            status = tokio::time::timeout(REAP_LIMIT, self.wait()).await.ok().flatten();
+            self.process.kill();
+            ended = tokio::time::timeout(REAP_LIMIT, self.process.ended()).await.ok();
         }
-        sweep(mark_of(&self.mark), self.began).await;
-        status
+        sweep(mark_of(&self.about.mark), self.about.began).await;
+        ended.and_then(|Ended(status)| status)
     }
 
     /// Sends a signal to the agent's process group, which has the agent's pid and exists until its
     /// last member ends.
     fn signal_group(&self, signal: Signal) {
-        if let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+        if let Some(group) = i32::try_from(self.about.pid).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }

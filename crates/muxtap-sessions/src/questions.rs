@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error, ErrorCode, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{acp, elicitation, turns::Millis};
@@ -13,14 +14,14 @@ pub(super) const OPEN_QUESTIONS: usize = 32;
 const ANSWERED_QUESTIONS: usize = 64;
 
 /// The questions of a session.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Questions {
     open: Vec<Open>,
     answered: VecDeque<(String, String)>,
     last: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Open {
     question: AgentQuestion,
     subject: Subject,
@@ -30,7 +31,7 @@ struct Open {
 }
 
 /// What a question is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Subject {
     /// A tool call (`session/request_permission`).
     Permission,
@@ -145,6 +146,11 @@ impl Questions {
         let at = self.open.iter().position(|open| is_id(&open.request, request))?;
         let open = self.open.remove(at);
         Some(Chosen { withdrawn: true, ..self.chosen(open, None, false, "agent") })
+    }
+
+    /// Returns the open questions with their deadlines.
+    pub(super) fn due_at(&self) -> Vec<(AgentQuestion, Millis)> {
+        self.open.iter().map(|open| (open.question.clone(), open.deadline)).collect()
     }
 
     /// Returns the next deadline.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use muxtap_api::{AgentEvent, AgentGap, AgentTerminal, Error, EventCursor, GapReason, Result};
+use serde::{Deserialize, Serialize};
 
 /// The maximum number of a session's retained events.
 pub(super) const KEPT_EVENTS: usize = 4096;
@@ -13,7 +14,7 @@ pub(super) const KEPT_EVENTS: usize = 4096;
 pub(super) const KEPT_BYTES: usize = 4 << 20;
 
 /// The retained events.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Ring {
     run: u64,
     events: VecDeque<Kept>,
@@ -25,7 +26,7 @@ pub(super) struct Ring {
 }
 
 /// A retained event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     /// When the event happened, in milliseconds since 1970.
     pub(super) at_ms: u64,

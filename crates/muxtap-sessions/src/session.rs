@@ -2,6 +2,7 @@
 
 mod calls;
 mod opening;
+mod stored;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,12 +23,14 @@ use muxtap_api::{
 use muxtap_approvals::consent::title;
 use muxtap_base::{below::Below, clock, nonce, spans};
 use muxtap_engine::{Caller, Engine, Lineage, Principal};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, field::Empty};
 
 use self::opening::refused;
+pub(super) use self::stored::{HeldSession, StoredSession};
 use super::{
     acp,
     consent::{self, Calls},
@@ -36,6 +39,7 @@ use super::{
     questions::{Chosen, Questions, Subject, is_id},
     ring::Ring,
     setup::{Abilities, Controls},
+    stored::{Asks, Phase, taken_over},
     terminals::Terminals,
     turns::{Action, Millis, Reply, Turns},
 };
@@ -83,6 +87,14 @@ pub(super) struct Session {
     pub(super) kill: CancellationToken,
     /// Cancelled when the agent and everything that it started have ended.
     pub(super) gone: CancellationToken,
+    /// Whether another daemon continues the session.
+    phase: watch::Receiver<Phase>,
+    /// Cancelled when another daemon does.
+    pub(super) left: CancellationToken,
+    /// Stops the tasks of the agent for another daemon.
+    asks: Asks,
+    /// Notified when something is finished that prevents a handover.
+    rest: Notify,
     begun: Instant,
 }
 
@@ -120,7 +132,7 @@ struct State {
     turns: Turns,
     questions: Questions,
     /// The agent's requests that are being served, by the ids that it gave them.
-    served: Vec<(Box<RawValue>, CancellationToken)>,
+    served: Vec<Served>,
     /// The descriptions of the last tool calls.
     calls: Calls,
     /// The pending requests to the agent.
@@ -132,6 +144,8 @@ struct State {
     spans: BTreeMap<u64, Span>,
     /// The responses that callers wait for, by their requests.
     waiting: HashMap<u64, oneshot::Sender<Result<Value>>>,
+    /// The number of callers that set the mode or an option.
+    setting: usize,
     /// The agent's optional methods.
     able: Abilities,
     /// The modes and options.
@@ -156,8 +170,25 @@ struct State {
     events: u64,
 }
 
+/// A request of the agent that is being served.
+#[derive(Debug)]
+struct Served {
+    id: Box<RawValue>,
+    /// Cancelled when the agent withdraws it.
+    stop: CancellationToken,
+    /// The terminal whose end it awaits: another daemon can do that from the beginning.
+    terminal: Option<String>,
+}
+
+impl Served {
+    /// Returns whether another daemon can serve the request.
+    fn can_begin_anew(&self) -> bool {
+        self.terminal.is_some() && !self.stop.is_cancelled()
+    }
+}
+
 /// A pending request to the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Asked {
     Initialize,
     Authenticate,
@@ -196,6 +227,7 @@ impl Session {
         about: About,
         pid: u32,
         outgoing: mpsc::Sender<Vec<u8>>,
+        (phase, asks): (watch::Receiver<Phase>, Asks),
         opened: oneshot::Sender<Result<()>>,
     ) -> Self {
         let (now, now_ms) = (Instant::now(), clock::now_ms());
@@ -210,6 +242,7 @@ impl Session {
             outcomes: BTreeMap::new(),
             spans: BTreeMap::new(),
             waiting: HashMap::new(),
+            setting: 0,
             able: Abilities::default(),
             controls: Controls::default(),
             title: None,
@@ -241,6 +274,10 @@ impl Session {
             wake: Notify::new(),
             kill: CancellationToken::new(),
             gone: CancellationToken::new(),
+            phase,
+            left: CancellationToken::new(),
+            asks,
+            rest: Notify::new(),
             begun: now,
         };
         let params = json!({
@@ -387,10 +424,26 @@ impl Session {
     }
 
     /// Accepts a prompt. Returns its number and the cursor before it. Errors: `CONFLICT`,
-    /// `RESOURCE_LIMIT`.
+    /// `RESOURCE_LIMIT`; `TMUX_UNAVAILABLE` while another daemon takes over.
     pub(super) fn prompt(&self, text: String, timeout: Duration) -> Result<(u64, EventCursor)> {
+        let state = self.lock();
+        self.check_here()?;
+        self.accept(state, text, timeout)
+    }
+
+    /// Accepts the prompt with which a session begins: until then no other daemon takes it over. Errors:
+    /// `CONFLICT`.
+    pub(super) fn first_prompt(&self, text: String, timeout: Duration) -> Result<(u64, EventCursor)> {
+        self.accept(self.lock(), text, timeout)
+    }
+
+    fn accept(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        text: String,
+        timeout: Duration,
+    ) -> Result<(u64, EventCursor)> {
         let deadline = self.now().saturating_add(millis(timeout));
-        let mut state = self.lock();
         if state.ending {
             return Err(Error::new(ErrorCode::Conflict, format!("{} has ended", self.name())));
         }
@@ -419,33 +472,40 @@ impl Session {
         )
     }
 
-    /// Waits for a prompt's outcome.
-    pub(super) async fn outcome(&self, prompt: u64) -> (PromptOutcome, Option<String>) {
+    /// Waits for a prompt's outcome. Error: `TMUX_UNAVAILABLE` if another daemon has taken over.
+    pub(super) async fn outcome(&self, prompt: u64) -> Result<(PromptOutcome, Option<String>)> {
         let mut changes = self.changes();
         loop {
             if let Some(outcome) = self.lock().outcomes.get(&prompt) {
-                return outcome.clone();
+                return Ok(outcome.clone());
             }
-            if changes.changed().await.is_err() {
-                return (PromptOutcome::AgentExited, None);
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() {
+                    return Ok((PromptOutcome::AgentExited, None));
+                },
+                () = self.left.cancelled() => return Err(taken_over()),
             }
         }
     }
 
     /// Cancels the running prompt. Returns its number, and the cursor at the time of the request.
-    pub(super) fn interrupt(&self) -> (Option<u64>, EventCursor) {
+    ///
+    /// Error: `TMUX_UNAVAILABLE` while another daemon takes over.
+    pub(super) fn interrupt(&self) -> Result<(Option<u64>, EventCursor)> {
         let (limit, mut actions) = (self.now() + millis(CANCEL_LIMIT), Vec::new());
         let mut state = self.lock();
+        self.check_here()?;
         let cursor = state.ring.end();
         let prompt = state.turns.interrupt(limit, &mut actions);
         self.finish(state, actions);
         self.wake.notify_one();
-        (prompt, cursor)
+        Ok((prompt, cursor))
     }
 
     /// Answers a permission question. Returns the chosen option and whether it allows the request.
     ///
-    /// Errors: `NOT_FOUND`, `CONFLICT`, `INVALID_ARGUMENT`.
+    /// Errors: `NOT_FOUND`, `CONFLICT`, `INVALID_ARGUMENT`; `TMUX_UNAVAILABLE` while another daemon takes
+    /// over.
     pub(super) fn answer(
         &self,
         question: &str,
@@ -453,6 +513,7 @@ impl Session {
         by: &str,
     ) -> Result<(Option<String>, bool)> {
         let mut state = self.lock();
+        self.check_here()?;
         let chosen = state.questions.answer(question, answer, by)?;
         let result = (chosen.option.clone(), chosen.allowed);
         self.answered(&mut state, &[chosen]);
@@ -597,27 +658,42 @@ impl Session {
         if let Some(chosen) = state.questions.withdraw(request) {
             self.answered(&mut state, &[chosen]);
         }
-        for (_, stop) in state.served.iter().filter(|(served, _)| is_id(served, request)) {
-            stop.cancel();
+        for served in state.served.iter().filter(|served| is_id(&served.id, request)) {
+            served.stop.cancel();
         }
         self.announce(state);
     }
 
     /// Notes that a request of the agent is being served. Returns what is cancelled when the agent
-    /// withdraws it.
-    pub(super) fn serving(&self, request: &RawValue) -> CancellationToken {
+    /// withdraws it. `terminal`: the one whose end it awaits.
+    pub(super) fn serving(&self, request: &RawValue, terminal: Option<String>) -> CancellationToken {
         let stop = CancellationToken::new();
-        self.lock().served.push((request.to_owned(), stop.clone()));
+        self.lock().served.push(Served { id: request.to_owned(), stop: stop.clone(), terminal });
         stop
     }
 
-    /// Sends the response to a request that was served.
-    pub(super) fn served(&self, request: &RawValue, result: Result<Value, (i64, String)>) {
-        let mut state = self.lock();
-        if let Some(at) = state.served.iter().position(|(served, _)| served.get() == request.get()) {
-            state.served.swap_remove(at);
+    /// Sends the response to a request that was served. If another daemon serves it from the beginning,
+    /// that one does.
+    pub(super) async fn served(&self, request: &RawValue, result: Result<Value, (i64, String)>) {
+        let mut phase = self.phase.clone();
+        loop {
+            {
+                let mut state = self.lock();
+                let at = state.served.iter().position(|served| served.id.get() == request.get());
+                let is_others = at.and_then(|at| state.served.get(at)).is_some_and(Served::can_begin_anew);
+                if !is_others || self.check_here().is_ok() {
+                    if let Some(at) = at {
+                        state.served.swap_remove(at);
+                    }
+                    self.send(&mut state, acp::reply(request, result));
+                    break;
+                }
+            }
+            if phase.wait_for(|phase| *phase != Phase::Held).await.is_ok_and(|phase| *phase == Phase::Left) {
+                return;
+            }
         }
-        self.send(&mut state, acp::reply(request, result));
+        self.rest.notify_waiters();
     }
 
     /// Returns who asks a question of this session, as muxtap knows it.
@@ -768,8 +844,20 @@ impl Session {
 
     /// Gives every open prompt its outcome: the agent has ended, or is being ended.
     pub(super) fn ending(&self, why_not_open: &str) {
+        self.end_prompts(self.lock(), why_not_open);
+    }
+
+    /// Gives every open prompt its outcome: a caller ends the agent. Error: `TMUX_UNAVAILABLE` while
+    /// another daemon takes over.
+    pub(super) fn begin_end(&self) -> Result<()> {
+        let state = self.lock();
+        self.check_here()?;
+        self.end_prompts(state, "");
+        Ok(())
+    }
+
+    fn end_prompts(&self, mut state: MutexGuard<'_, State>, why_not_open: &str) {
         let mut actions = Vec::new();
-        let mut state = self.lock();
         state.ending = true;
         state.turns.end(&mut actions);
         if let Some(opened) = state.opened.take() {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use muxtap_api::{AgentChoice, Error, Result, SessionOption};
 use muxtap_approvals::consent::title;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::acp::{DETAIL_BYTES, cut};
@@ -13,7 +14,7 @@ const MOST_CHOICES: usize = 256;
 
 /// The optional methods of an agent, from its response to `initialize`.
 #[allow(clippy::struct_excessive_bools, reason = "each is a method of the protocol")]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Abilities {
     /// `session/load`: continues a session, and sends its messages again.
     pub(super) load: bool,
@@ -27,7 +28,7 @@ pub(super) struct Abilities {
 }
 
 /// A way to log in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Login {
     id: String,
     name: String,
@@ -104,7 +105,7 @@ impl Abilities {
 }
 
 /// The modes and options of a session.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Controls {
     pub(super) mode: Option<String>,
     pub(super) modes: Vec<AgentChoice>,

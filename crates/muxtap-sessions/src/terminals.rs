@@ -3,12 +3,13 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use muxtap_api::{AgentTerminal, Error, ErrorCode, Result, Since};
-use muxtap_engine::{Exit, Pane, Server, is_absent, perhaps_made};
-use serde::Deserialize;
+use muxtap_engine::{Engine, Exit, Pane, Server, is_absent, perhaps_made};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The maximum number of a session's open terminals.
@@ -43,6 +44,23 @@ struct Terminal {
     limit: usize,
 }
 
+/// The terminals of a session, stored for the daemon that replaces this one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredTerminals {
+    socket: PathBuf,
+    home: String,
+    open: Vec<StoredTerminal>,
+    last: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredTerminal {
+    id: String,
+    /// The pane's key.
+    pane: String,
+    limit: usize,
+}
+
 /// The parameters of `terminal/create`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,6 +84,35 @@ impl Terminals {
     /// Creates the terminals of a session, in a tmux session of this name.
     pub(super) fn new(server: Server, home: String) -> Self {
         Self { server, home, making: tokio::sync::Mutex::default(), all: Mutex::default() }
+    }
+
+    /// Stores the terminals, of which none is being made.
+    pub(super) fn store(&self) -> StoredTerminals {
+        let all = self.all();
+        let open = all.open.iter().map(|(id, terminal)| StoredTerminal {
+            id: id.clone(),
+            pane: terminal.pane.key(),
+            limit: terminal.limit,
+        });
+        let open = open.collect();
+        StoredTerminals { socket: self.server.socket().to_owned(), home: self.home.clone(), open, last: all.last }
+    }
+
+    /// Continues in an engine that has taken over the panes. A terminal whose pane it has not is unknown
+    /// from then on. Error: the server is unknown there.
+    pub(super) fn restore(stored: StoredTerminals, engine: &Engine) -> Result<Self> {
+        let StoredTerminals { socket, home, open, last } = stored;
+        let terminals = Self::new(engine.server_at(&socket)?, home);
+        let open = open.into_iter().filter_map(|StoredTerminal { id, pane, limit }| {
+            let found = engine.pane_of_key(&pane);
+            if found.is_none() {
+                tracing::warn!("the pane {pane} of terminal {id} of an agent was not taken over");
+            }
+            Some((id, Terminal { pane: found?, limit }))
+        });
+        let open = open.collect();
+        *terminals.all() = Table { open, making: 0, last, closed: false };
+        Ok(terminals)
     }
 
     /// Returns the pids of the processes that the terminals started with.

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use muxtap_api::PromptOutcome;
+use serde::{Deserialize, Serialize};
 
 /// Milliseconds on a monotonic clock.
 pub(super) type Millis = u64;
@@ -30,7 +31,7 @@ pub(super) enum Reply {
 }
 
 /// The state of the prompts.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Turns {
     queue: VecDeque<Queued>,
     turn: Turn,
@@ -39,7 +40,7 @@ pub(super) struct Turns {
     ended: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Queued {
     prompt: u64,
     text: String,
@@ -47,7 +48,7 @@ struct Queued {
 }
 
 /// The agent's turn.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Turn {
     /// The session is not open yet.
     Opening,

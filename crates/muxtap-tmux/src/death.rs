@@ -50,6 +50,19 @@ impl Foreign {
         Ok(Self(register(pidfd_open(pid, PidfdFlags::NONBLOCK)?, Interest::READABLE)?))
     }
 
+    /// Continues with the descriptor of another [`Foreign`].
+    pub fn of(descriptor: std::os::fd::OwnedFd) -> std::io::Result<Self> {
+        // See `watch`.
+        #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
+        let register = tokio::io::unix::AsyncFd::<std::os::fd::OwnedFd>::with_interest;
+        Ok(Self(register(descriptor, tokio::io::Interest::READABLE)?))
+    }
+
+    /// Returns a descriptor of the process, which another process can use.
+    pub fn descriptor(&self) -> std::io::Result<std::os::fd::OwnedFd> {
+        self.0.get_ref().try_clone()
+    }
+
     /// Resolves when the process has ended.
     pub async fn ended(&self) {
         // An error here means that the runtime is going down.
@@ -78,6 +91,16 @@ impl Foreign {
     /// Fails: this system cannot report the end of such a process.
     pub fn open(_: u32) -> std::io::Result<Self> {
         Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Fails, as [`Foreign::open`] does.
+    pub fn of(_: std::os::fd::OwnedFd) -> std::io::Result<Self> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Never called.
+    pub fn descriptor(&self) -> std::io::Result<std::os::fd::OwnedFd> {
+        match self.0 {}
     }
 
     /// Never called.

@@ -52,7 +52,7 @@ pub use connection::{Answer, Lost, Request};
 pub use flood::Floods;
 pub use handed::{ContinuedLink, PausedLink, StoredLink};
 pub use launch::{StartServer, is_secret, keeps_sessions, make_socket_dir};
-pub use lineage::{AGENT_MARK, agent_marks};
+pub use lineage::{AGENT_MARK, agent_marks, continue_agent_marks};
 pub use lineage::{Lineage, ProcessId};
 pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered, unreadable};
 pub use orphans::ClientName;

@@ -18,10 +18,19 @@ pub const AGENT_MARK: &str = "MUXTAP_AGENT_SESSION";
 #[cfg(target_os = "linux")]
 const ENVIRONMENT_BYTES: u64 = 8 << 20;
 
+static MARKS: OnceLock<String> = OnceLock::new();
+
 /// Returns the prefix of the values of [`AGENT_MARK`] for the agents of this process.
 pub fn agent_marks() -> &'static str {
-    static MARKS: OnceLock<String> = OnceLock::new();
     MARKS.get_or_init(|| format!("{}-", nonce::hex64()))
+}
+
+/// Continues with the prefix of the process that this one replaces. Returns whether the prefix is that
+/// one now: it is not if [`agent_marks`] was called before.
+pub fn continue_agent_marks(marks: &str) -> bool {
+    // Nothing else sets it than the two functions.
+    let _ = MARKS.set(marks.to_owned());
+    agent_marks() == marks
 }
 
 /// The maximum number of ancestors that are read.
@@ -58,8 +67,9 @@ struct Ancestor {
 impl Lineage {
     /// Returns the processes that count as the author of a request: the process itself and what it
     /// runs in. For a process that this daemon has started, these are all up to the one that it
-    /// started; in a pane, or another terminal, all up to its first process. Otherwise they are the
-    /// process and its parent: further ancestors may have started everything that the user sees.
+    /// started; in a pane, for an agent that an earlier daemon has started, or in another terminal, all
+    /// up to its first process. Otherwise they are the process and its parent: further ancestors may
+    /// have started everything that the user sees.
     pub fn asker(&self) -> Vec<ProcessId> {
         let own = std::process::id();
         let chain = &self.0;
@@ -67,6 +77,8 @@ impl Lineage {
             daemon
         } else if let Some(root) = chain.iter().rposition(|one| one.is_pane) {
             root + 1
+        } else if let Some(agent) = chain.iter().rposition(|one| one.is_agents) {
+            agent + 1
         } else if let Some(first) = chain.iter().rposition(|one| one.on_pty) {
             first + 1
         } else {
@@ -170,6 +182,10 @@ mod tests {
         // An agent of this daemon's.
         let agent = [(90, false, false), (80, false, false), (85, false, false), (own, true, false), (70, true, false)];
         assert_eq!(asker(&agent), [90, 80, 85]);
+        // One that another daemon has handed over to this one.
+        let mut handed_over = chain(&[(90, false, false), (80, false, false), (85, false, false), (60, false, true)]);
+        handed_over.0.iter_mut().take(3).for_each(|one| one.is_agents = true);
+        assert_eq!(handed_over.asker().iter().map(|one| one.pid).collect::<Vec<_>>(), [90, 80, 85]);
     }
 
     #[test]

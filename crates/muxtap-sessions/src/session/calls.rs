@@ -16,6 +16,25 @@ pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// The maximum number of a session's requests of this kind that the agent has not replied to.
 const OPEN_CALLS: usize = 16;
 
+/// A caller that sets something: its request and what follows from the response are one change.
+struct Setting<'a>(&'a Session);
+
+impl<'a> Setting<'a> {
+    fn begin(session: &'a Session) -> Result<Self> {
+        let mut state = session.lock();
+        session.check_here()?;
+        state.setting += 1;
+        Ok(Self(session))
+    }
+}
+
+impl Drop for Setting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().setting -= 1;
+        self.0.rest.notify_waiters();
+    }
+}
+
 impl State {
     /// Notes a request to the agent, and returns its line.
     pub(super) fn ask(&mut self, asked: Asked, method: &str, params: &Value) -> Vec<u8> {
@@ -27,8 +46,9 @@ impl State {
 
 impl Session {
     /// Sets the mode and the options. Errors: `INVALID_ARGUMENT`, `CONFLICT`, `RESOURCE_LIMIT`,
-    /// `TIMEOUT`.
+    /// `TIMEOUT`; `TMUX_UNAVAILABLE` while another daemon takes over.
     pub(crate) async fn set(&self, patch: &AgentSessionPatch) -> Result<()> {
+        let _setting = Setting::begin(self)?;
         let id = self.name().id;
         if let Some(mode) = &patch.mode {
             let (method, params) = self.lock().controls.mode_request(&id, mode)?;
