@@ -5,6 +5,7 @@ mod bounds;
 mod protocol;
 mod questions;
 mod rules;
+mod upgrades;
 
 use std::{
     collections::BTreeMap,
@@ -129,21 +130,6 @@ impl<'a> Session<'a> {
     fn kill(&self) -> Value {
         self.world.http("DELETE", &self.path(""), None).json()
     }
-}
-
-/// T12.
-#[test]
-fn a_running_agent_prevents_an_upgrade_by_name_and_goes_on() {
-    let world = world();
-    let session = Session::new(&world);
-    let pid = world.daemon_pid();
-    let refused = world.error("CONFLICT", &["upgrade"]);
-    assert!(refused.contains(&format!("agent session {}", session.name)) && refused.contains("--force"), "{refused}");
-    assert_eq!(world.daemon_pid(), pid);
-    assert_eq!(session.outcome("say hello"), "end_turn");
-    session.kill();
-    world.ok(&["upgrade"]);
-    assert_ne!(world.daemon_pid(), pid);
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn a_recording_ends_with_its_command_and_its_limits_also_after_upgrades() {
 }
 
 /// Returns a program that takes over up to a message, and then ends.
-fn leaves_after(world: &World, name: &str, last: &str) -> String {
+pub fn leaves_after(world: &World, name: &str, last: &str) -> String {
     let path = world.path(name);
     let script = format!(
         r#"#!/bin/sh

@@ -1,24 +1,20 @@
 //! Routes of agent sessions.
 
-use std::convert::Infallible;
+mod later;
 
 use axum::{
     Extension, Json,
     extract::{FromRequestParts, Path},
-    http::{HeaderMap, request::Parts},
-    response::{
-        IntoResponse as _, Response,
-        sse::{Event, KeepAlive, Sse},
-    },
+    http::request::Parts,
+    response::Response,
 };
-use futures_util::stream;
 use muxtap_engine::Lineage;
 use muxtap_net::Peer;
 use utoipa::OpenApi;
 
 use super::{
     App,
-    error::{Body, Failure, Params, PathWord, Result, last_event_id},
+    error::{Body, Failure, Params, PathWord, Result},
     openapi_parts::{Failures, PathAgentQuestion, PathAgentSession},
     server,
 };
@@ -28,7 +24,7 @@ use muxtap_api::{
     AgentQuestionList, AgentSessionInfo, AgentSessionList, AgentSessionPatch, AgentSessionRequest, AgentSessionsQuery,
     AgentWaitAnswer, AgentWaitRequest, DoneAnswer, Error, ErrorCode, PromptAnswer, PromptRequest, ServerQuery,
 };
-use muxtap_sessions::{AgentSessions, EventReader};
+use muxtap_sessions::AgentSessions;
 
 /// The OpenAPI document's routes of agent sessions.
 #[derive(OpenApi)]
@@ -139,11 +135,12 @@ pub async fn kill(app: App, PathWord(id): PathWord) -> Result<Json<AgentSessionI
     responses((status = 200, description = "The answer", body = PromptAnswer), Failures)
 )]
 pub async fn prompt(
+    parts: Parts,
     app: App,
     PathWord(id): PathWord,
     Body(request): Body<PromptRequest>,
-) -> Result<Json<PromptAnswer>> {
-    Ok(Json(sessions(&app).prompt(&app.engine, &id, request).await?))
+) -> Result<Response> {
+    later::prompt(&app, &parts, &id, request).await
 }
 
 /// Cancels only the running prompt.
@@ -163,11 +160,12 @@ pub async fn interrupt(app: App, PathWord(id): PathWord) -> Result<Json<PromptAn
     responses((status = 200, description = "The answer", body = AgentEventsAnswer), Failures)
 )]
 pub async fn events(
+    parts: Parts,
     app: App,
     PathWord(id): PathWord,
     Params(query): Params<AgentEventsQuery>,
-) -> Result<Json<AgentEventsAnswer>> {
-    Ok(Json(sessions(&app).events(&app.engine, &id, &query).await?))
+) -> Result<Response> {
+    later::events(&app, &parts, &id, query).await
 }
 
 /// Streams an agent session's events.
@@ -188,35 +186,16 @@ pub async fn events(
     )
 )]
 pub async fn stream(
+    parts: Parts,
     app: App,
     PathWord(id): PathWord,
     Params(query): Params<AgentEventsQuery>,
-    headers: HeaderMap,
 ) -> Result<Response> {
     // If a stream ended at once, its reader would reconnect at once.
     if app.engine.is_stopping() {
         return Err(Error::unavailable("muxtap is stopping").into());
     }
-    let since = last_event_id(&headers)?.or(query.since);
-    let reader = sessions(&app).attach(&app.engine, &id, since.as_deref())?;
-    let first = Event::default().id(reader.cursor().to_string());
-    let events = stream::unfold((reader, Some(first), app.engine), |(mut reader, first, engine)| async move {
-        let event = match first {
-            Some(first) => first,
-            None => next(&mut reader, engine.stopping()).await?,
-        };
-        Some((Ok::<_, Infallible>(event), (reader, None, engine)))
-    });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
-}
-
-async fn next(reader: &mut EventReader, stopping: impl Future<Output = ()>) -> Option<Event> {
-    let entry = tokio::select! {
-        entry = reader.next() => entry?,
-        () = stopping => return None,
-    };
-    let data = serde_json::to_string(&entry).unwrap_or_default();
-    Some(Event::default().id(entry.cursor.to_string()).data(data))
+    later::stream(app, &parts, &id, query.since)
 }
 
 /// Waits for messages, activity or the end of an agent.
@@ -227,11 +206,12 @@ async fn next(reader: &mut EventReader, stopping: impl Future<Output = ()>) -> O
     responses((status = 200, description = "The answer", body = AgentWaitAnswer), Failures)
 )]
 pub async fn wait(
+    parts: Parts,
     app: App,
     PathWord(id): PathWord,
     Body(request): Body<AgentWaitRequest>,
-) -> Result<Json<AgentWaitAnswer>> {
-    Ok(Json(sessions(&app).wait(&app.engine, &id, &request).await?))
+) -> Result<Response> {
+    later::wait(&app, &parts, &id, request).await
 }
 
 /// Lists the open questions: for permission, with a form, or with a URL.

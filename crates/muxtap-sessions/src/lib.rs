@@ -449,6 +449,18 @@ impl AgentSessions {
     ///
     /// Errors: `NOT_FOUND`, `CONFLICT` for a session that has ended, `RESOURCE_LIMIT`, `READ_ONLY`.
     pub async fn prompt(&self, engine: &Engine, name: &str, request: PromptRequest) -> Result<PromptAnswer> {
+        self.prompt_accepted(engine, name, request, |_| {}).await
+    }
+
+    /// Sends a prompt as [`Self::prompt`] does. Before it waits, it calls `accepted` with the prompt's
+    /// number: if another daemon takes over meanwhile, that one has the outcome.
+    pub async fn prompt_accepted(
+        &self,
+        engine: &Engine,
+        name: &str,
+        request: PromptRequest,
+        accepted_as: impl FnOnce(&PromptAnswer) + Send,
+    ) -> Result<PromptAnswer> {
         engine.authorize(Tier::Input)?;
         let session = self.find(name)?;
         check_text("text", &request.text)?;
@@ -466,6 +478,7 @@ impl AgentSessions {
         let (prompt, cursor) = accepted?;
         let mut answer = PromptAnswer::new(session.name(), Some(prompt), cursor);
         if request.wait {
+            accepted_as(&answer);
             let (outcome, error) = session.outcome(prompt).await?;
             (answer.outcome, answer.error) = (Some(outcome), error);
         }

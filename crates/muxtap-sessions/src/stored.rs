@@ -123,6 +123,14 @@ pub(super) async fn until_decided<T>(
     }
 }
 
+/// What precedes the sessions. Its form is the same in every version.
+#[derive(Debug, Serialize, Deserialize)]
+struct Beginning {
+    version: u32,
+    /// Whether no agent runs: then nothing is lost if the rest cannot be read.
+    is_idle: bool,
+}
+
 /// All sessions. The descriptors are the guard's, if there is one, and then those of each session.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredSessions {
@@ -184,9 +192,11 @@ impl PreparedSessions {
     /// Error: `CONFLICT` if this program cannot continue one of them. With `force` that one ends. Ended
     /// ones that cannot be read are left out.
     pub fn read(bytes: &[u8], descriptors: Vec<OwnedFd>, force: bool) -> Result<Self> {
-        let StoredSessions { marks, has_guard, all } = match StoredSessions::read(bytes) {
+        let broken = |error: postcard::Error| unreadable(&error.to_string());
+        let (Beginning { version, is_idle }, rest) = postcard::take_from_bytes(bytes).map_err(broken)?;
+        let StoredSessions { marks, has_guard, all } = match StoredSessions::read(version, rest) {
             // The guard, whose pipe is among the descriptors, ends the agents.
-            Err(error) if force || descriptors.is_empty() => {
+            Err(error) if force || is_idle => {
                 tracing::warn!("{}", error.message);
                 return Ok(Self::default());
             }
@@ -231,13 +241,12 @@ impl Descriptors {
 }
 
 impl StoredSessions {
-    fn read(bytes: &[u8]) -> Result<Self> {
+    fn read(version: u32, bytes: &[u8]) -> Result<Self> {
         let broken = |error: postcard::Error| unreadable(&error.to_string());
-        let (version, rest) = postcard::take_from_bytes::<u32>(bytes).map_err(broken)?;
         if version != VERSION {
             return Err(unreadable(&format!("their form has version {version}, and this program reads {VERSION}")));
         }
-        let (stored, rest) = postcard::take_from_bytes(rest).map_err(broken)?;
+        let (stored, rest) = postcard::take_from_bytes(bytes).map_err(broken)?;
         if rest.is_empty() { Ok(stored) } else { Err(unreadable("bytes are left over")) }
     }
 }
@@ -326,7 +335,9 @@ impl AgentSessions {
             tracing::warn!("not handed over: {open}");
         }
         let stored = StoredSessions { marks: agent_marks().to_owned(), has_guard, all: entries };
-        let bytes = postcard::to_allocvec(&(VERSION, stored)).map_err(|error| cannot(&error))?;
+        let is_idle = stored.all.iter().all(|entry| entry.agent.is_none());
+        let beginning = Beginning { version: VERSION, is_idle };
+        let bytes = postcard::to_allocvec(&(beginning, stored)).map_err(|error| cannot(&error))?;
         Ok((held, bytes, descriptors))
     }
 

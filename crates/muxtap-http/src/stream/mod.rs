@@ -5,6 +5,8 @@
 //! reads tmux and decides waits only marks the changes for them.
 
 mod later;
+#[cfg(feature = "daemon")]
+pub(crate) use later::Later;
 pub mod sse;
 mod wire;
 pub mod ws;

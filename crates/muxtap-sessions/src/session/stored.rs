@@ -288,6 +288,12 @@ impl Session {
         self.shown.clear();
     }
 
+    /// Returns whether a caller sets the mode or an option.
+    #[cfg(test)]
+    pub(crate) fn is_being_set(&self) -> bool {
+        self.lock().setting > 0
+    }
+
     /// Returns the phase of the session.
     pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
         self.phase.clone()
