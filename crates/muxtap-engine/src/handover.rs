@@ -32,8 +32,8 @@ use crate::{
 };
 
 pub use crate::authority::StoredPrincipal;
-pub use muxtap_tmux::death::Foreign;
 pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
+pub use muxtap_tmux::death::Foreign;
 
 /// The version of the stored state. A change of any stored type is a new version.
 pub const STATE_VERSION: u32 = 4;

@@ -437,12 +437,7 @@ impl Session {
         self.accept(self.lock(), text, timeout)
     }
 
-    fn accept(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        text: String,
-        timeout: Duration,
-    ) -> Result<(u64, EventCursor)> {
+    fn accept(&self, mut state: MutexGuard<'_, State>, text: String, timeout: Duration) -> Result<(u64, EventCursor)> {
         let deadline = self.now().saturating_add(millis(timeout));
         if state.ending {
             return Err(Error::new(ErrorCode::Conflict, format!("{} has ended", self.name())));

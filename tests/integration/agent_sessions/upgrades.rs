@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Session, world};
 use crate::{
-    common::{ProcessEnd, World, eventually},
+    common::{Http, ProcessEnd, World, eventually},
     subscribers::Sse,
     upgrade_record::leaves_after,
 };
@@ -124,11 +124,11 @@ fn questions_and_requests_that_are_open_are_answered_after_an_upgrade() {
     let first = session.send("ask build");
     let question = session.question();
     let before = session.get("/questions");
-    let open = || world.json(&["approvals", "list"])["questions"].as_array().map_or(0, Vec::len);
+    let open = || world.http("GET", "/v1/approvals", None).json()["approvals"].as_array().unwrap().len();
     let shown = open();
     upgrade(&world);
     assert_eq!(session.get("/questions"), before);
-    assert_eq!(open(), shown, "it is shown once");
+    assert_eq!((open(), shown), (1, 1), "it is shown once");
     let answer = session.post(&format!("/questions/{question}"), &json!({"option": "yes"}));
     assert_eq!(answer["ok"], true, "{answer}");
     let again = session.post(&format!("/questions/{question}"), &json!({"option": "no"}));
@@ -222,5 +222,67 @@ fn a_session_goes_on_if_the_next_daemon_does_not_take_over() {
         }
     }
     counted(&said);
+    session.kill();
+}
+
+/// T59.
+#[test]
+fn followers_and_callers_that_wait_get_the_rest_through_the_replaced_daemon() {
+    let world = world();
+    let session = Session::new(&world);
+    let done = world.path("done");
+    let text = format!("until {}\nask build", done.display());
+    let prompt = world.http_send("POST", &session.path("/prompts"), Some(&json!({"text": text, "wait": true})));
+    await_line(&session, 3);
+    let condition = json!({"question": true, "timeout_ms": 300_000});
+    let waits = world.http_send("POST", &session.path("/wait"), Some(&condition));
+    let attached = world.spawn(&["agent-session", "attach", "-t", &session.name, "--since", "start"]);
+    let mut stream = Sse::of(&world, &session.path("/stream?since=start"), None).unwrap();
+    upgrade(&world);
+    await_line(&session, 10);
+    upgrade(&world);
+    await_line(&session, 20);
+    fs::write(&done, "").unwrap();
+    assert_eq!(Http::read(waits).json()["outcome"], "asking");
+    let question = session.question();
+    assert_eq!(session.post(&format!("/questions/{question}"), &json!({"option": "no"}))["ok"], true);
+    let answer = Http::read(prompt).json();
+    assert_eq!((&answer["outcome"], &answer["prompt"]), (&"end_turn".into(), &json!(1)), "{answer}");
+    session.kill();
+    let mut streamed = Vec::new();
+    while let Some(event) = stream.next() {
+        streamed.push(event.data);
+    }
+    assert_eq!(streamed, session.events("since=start"));
+    let attached = attached.finish();
+    let lines = attached.text().lines().filter(|line| line.contains("line ")).count();
+    let text = attached.text();
+    assert!(attached.status == 0 && text.contains("= ended"), "{attached:?}");
+    let expected =
+        streamed.iter().filter(|entry| entry["event"]["text"].as_str().is_some_and(|text| text.starts_with("line ")));
+    assert_eq!(lines, expected.count());
+}
+
+/// T58: a process of the agent whose parents have gone is known by its mark alone.
+#[test]
+fn no_agent_answers_its_own_question_after_an_upgrade() {
+    let world = world();
+    let session = Session::new(&world);
+    upgrade(&world);
+    let (out, flag) = (world.path("out"), world.path("flag"));
+    let program = world.plain_muxtap_command().get_program().to_str().unwrap().to_owned();
+    let muxtap = format!("MUXTAP_SOCKET={} {program} agent-session", world.daemon_socket().display());
+    let tries = [format!("set -t {} --mode bold", session.name), format!("answer -t {} --allow q1", session.name)];
+    let tries: Vec<_> = tries.iter().map(|arguments| format!("{muxtap} {arguments}")).collect();
+    let waits = format!("while [ ! -e {} ]; do sleep 0.05; done", flag.display());
+    let line = format!("({waits}; {}; echo over) > {} 2>&1 &", tries.join("; "), out.display());
+    assert_eq!(session.outcome(&format!("background {line}")), "end_turn");
+    session.send("ask build");
+    assert_eq!(session.question(), "q1");
+    fs::write(&flag, "").unwrap();
+    eventually("it has tried", || fs::read_to_string(&out).is_ok_and(|said| said.ends_with("over\n")));
+    let said = fs::read_to_string(&out).unwrap();
+    assert_eq!(said.matches("an agent of this muxtap started").count(), 2, "{said}");
+    assert_eq!((session.question().as_str(), &session.get("")["mode"]), ("q1", &"careful".into()));
     session.kill();
 }

@@ -56,10 +56,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Returns the answer. `None`: another daemon has taken over, which has it.
-    async fn here<T>(
-        &self,
-        answer: impl Future<Output = muxtap_api::Result<T>>,
-    ) -> muxtap_api::Result<Option<T>> {
+    async fn here<T>(&self, answer: impl Future<Output = muxtap_api::Result<T>>) -> muxtap_api::Result<Option<T>> {
         let replacing = self.app.replacing();
         tokio::select! {
             // First: the session is not this daemon's any more.
@@ -100,9 +97,7 @@ impl<'a> Waiting<'a> {
 /// stays, with the gap before it.
 fn placed(app: &App, id: &str, since: Option<&str>, default: &str) -> muxtap_api::Result<String> {
     match since.unwrap_or(default) {
-        word @ ("now" | "prompt") => {
-            Ok(sessions(app).attach(&app.engine, id, Some(word))?.cursor().to_string())
-        }
+        word @ ("now" | "prompt") => Ok(sessions(app).attach(&app.engine, id, Some(word))?.cursor().to_string()),
         place => Ok(place.to_owned()),
     }
 }

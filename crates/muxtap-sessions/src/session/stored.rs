@@ -8,9 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{
-    AgentEarlierList, AgentPlanEntry, AgentUsage, PromptOutcome, Result, SessionName,
-};
+use muxtap_api::{AgentEarlierList, AgentPlanEntry, AgentUsage, PromptOutcome, Result, SessionName};
 use muxtap_base::below::Below;
 use muxtap_engine::{Caller, Engine, handover::StoredPrincipal};
 use serde::{Deserialize, Serialize};
