@@ -81,7 +81,7 @@ impl<'a> Waiting<'a> {
             return Ok(Some(moved()));
         }
         if is_revocable(self.parts) {
-            return Err(Error::unavailable("another muxtap daemon has taken over: send the request again"));
+            return Err(taken_over());
         }
         Ok(None)
     }
@@ -91,6 +91,10 @@ impl<'a> Waiting<'a> {
         let headers = [(wire::RELAY, "1"), ("content-type", "application/json")];
         self.app.ask_elsewhere_at_last(method, uri, &headers, &Bytes::from(body)).await
     }
+}
+
+fn taken_over() -> Error {
+    Error::unavailable("another muxtap daemon has taken over: send the request again")
 }
 
 /// Returns a cursor for the place that a request names: a word may mean another place later. A cursor
@@ -151,12 +155,9 @@ pub(super) async fn prompt(app: &App, parts: &Parts, id: &str, request: PromptRe
         if let Some(answer) = waiting.here(&mut answer).await? {
             return Ok(Json(answer).into_response());
         }
-        // With `force`, it may not have been accepted.
-        if begun.get().is_none() {
-            return Err(Error::unavailable("another muxtap daemon has taken over: send the request again").into());
-        }
     }
-    let Some(mut answer) = begun.into_inner() else { return Ok(moved()) };
+    // With `force`, it may not have been accepted.
+    let mut answer = begun.into_inner().ok_or_else(taken_over)?;
     if let Some(moved) = waiting.check_may_relay()? {
         return Ok(moved);
     }

@@ -10,7 +10,7 @@ use crate::{Inner, Provider};
 /// Opens a session, and replies to nothing else.
 const AGENT: &str = r#"read -r line; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
 read -r line; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
-exec cat >/dev/null"#;
+while read -r line; do :; done"#;
 
 /// Sessions without a guard: the running program is not muxtap.
 fn sessions() -> AgentSessions {
