@@ -399,7 +399,8 @@ impl Writer {
 
     fn has_written(&mut self, more: usize) {
         self.written += more;
-        if let Some(line) = self.waiting.pop_front_if(|line| line.len() <= self.written) {
+        let is_done = self.waiting.front().is_some_and(|line| line.len() <= self.written);
+        if is_done && let Some(line) = self.waiting.pop_front() {
             self.written = 0;
             self.session.taken(line.len());
         }
