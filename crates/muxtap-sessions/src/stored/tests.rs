@@ -117,7 +117,8 @@ async fn a_state_of_another_version_is_refused_before_anything_is_let_go() {
     let next = self::sessions();
     next.restore(&engine, forced);
     assert!(next.list(&engine, None).unwrap().is_empty());
-    sessions.inner.all.lock().unwrap()[0].gone.cancelled().await;
+    let gone = sessions.all()[0].gone.clone();
+    gone.cancelled().await;
     assert_eq!(process::began(pid), None);
 }
 
