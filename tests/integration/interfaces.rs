@@ -115,6 +115,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("split_pane", "caller_cwd", "- always given", "- given by the client's process"),
     ("split_pane", "caller_env", "- for a server that must be started", "- for a server that must be started"),
     ("patch_session", "name", "rename-session <NAME>", "rename name"),
+    ("patch_session", "labels", "label [KEY=VALUE|KEY-]", "- an agent labels with its shell"),
     ("patch_window", "name", "rename-window <NAME>", "rename name"),
     ("patch_window", "layout", "select-layout <LAYOUT>", "resize layout"),
     ("patch_window", "width", "resize-window -x", "resize width"),
@@ -194,7 +195,7 @@ const TAGS: [&str; 8] = ["sessions", "windows", "panes", "waits", "agents", "eve
 const SERVER: [&str; 2] = ["socket", "from"];
 /// The fields of a patch that apply to another kind.
 const OF_ANOTHER_KIND: [(&str, &[&str]); 3] = [
-    ("patch_session", &["layout", "width", "height", "respawn", "select", "zoom", "leave_mode", "labels"]),
+    ("patch_session", &["layout", "width", "height", "respawn", "select", "zoom", "leave_mode"]),
     ("patch_window", &["respawn", "zoom", "leave_mode", "labels"]),
     ("patch_pane", &["layout"]),
 ];

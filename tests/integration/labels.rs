@@ -70,6 +70,84 @@ fn callers_that_label_a_pane_at_once_lose_nothing() {
     assert_eq!(labels(&world, &pane).as_object().unwrap().len(), 8);
 }
 
+/// A pane has the labels of its session, also one that comes later, and its own ones prevail.
+#[test]
+fn a_session_labels_its_panes() {
+    let world = World::with_server();
+    let [pane, other] = [(); 2].map(|()| world.window("exec cat"));
+    world.tmux(&["new-session", "-d", "-s", "apart", "exec cat"]);
+    world.ok(&["label", "-t", &pane, "role=build"]);
+    world.ok(&["label", "-s", "-t", "main", "role=none", "team=a b"]);
+    assert_eq!(world.ok(&["label", "-s", "-t", "main"]), "role=none\nteam=a b");
+    assert_eq!(world.tmux(&["show-options", "-t", "main", "-v", "@muxtap_session_labels"]), "role=none,team=a%20b");
+    let sessions = world.json(&["list-sessions"])["sessions"].clone();
+    let of_session = |name: &str| {
+        let all = sessions.as_array().unwrap();
+        all.iter().find(|session| session["name"] == name).unwrap()["labels"].clone()
+    };
+    assert_eq!(of_session("main"), json!({"role": "none", "team": "a b"}));
+    assert_eq!(of_session("apart"), Value::Null);
+    let table = world.ok(&["list-sessions"]);
+    assert!(table.lines().next().unwrap().ends_with("LABELS") && table.contains("role=none,team=a%20b"), "{table}");
+    assert_eq!(labels(&world, &pane), json!({"role": "build", "team": "a b"}));
+    assert_eq!(labels(&world, &other), json!({"role": "none", "team": "a b"}));
+    let later = world.window("exec cat");
+    let listed = |selector: &str| names(&world.json(&["list-panes", "-t", selector])["panes"], "id");
+    assert_eq!(listed("{role=build,team=a b}"), [pane.as_str()]);
+    assert!(listed("{team=a*}").contains(&later) && !listed("{role=none}").contains(&pane));
+    assert_eq!(names(&world.json(&["list-panes", "-t", "{team!=a b}"])["panes"], "session"), ["apart"]);
+    // It outlives the daemon, and the pane's own option has its own labels alone.
+    world.kill_daemon(Signal::KILL);
+    assert_eq!(labels(&world, &pane), json!({"role": "build", "team": "a b"}));
+    assert_eq!(option(&world, &pane), "role=build");
+    // What the session gives is removed there.
+    let message = world.error("CONFLICT", &["label", "-t", &pane, "team-"]);
+    assert!(message.contains("of its session"), "{message}");
+    world.ok(&["label", "-t", &pane, "role-"]);
+    assert_eq!(labels(&world, &pane), json!({"role": "none", "team": "a b"}));
+    world.ok(&["label", "-s", "-t", "main", "role-", "team-", "never-"]);
+    assert_eq!(labels(&world, &pane), Value::Null);
+    assert_eq!(world.tmux(&["show-options", "-t", "main", "-q", "@muxtap_session_labels"]), "");
+    world.error("INVALID_ARGUMENT", &["label", "-s", "-t", "main", "A=x"]);
+    world.error("NOT_FOUND", &["label", "-s", "-t", "missing", "a=x"]);
+    world.tmux(&["set-option", "-g", "@muxtap_session_labels", "all=1"]);
+    assert_eq!(labels(&world, &pane), json!({"all": "1"}));
+    let message = world.error("CONFLICT", &["label", "-s", "-t", "main", "all-"]);
+    assert!(message.contains("@muxtap_session_labels"), "{message}");
+}
+
+/// A window that several sessions link has the labels of the one in which lists show it, muxtap's own
+/// session is none of them, and a stream follows panes of a session that is labeled later.
+#[test]
+fn a_stream_follows_the_panes_of_a_session_that_is_labeled() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "zeta"]);
+    world.tmux(&["link-window", "-d", "-s", "zeta:0", "-t", "main:7"]);
+    world.ok(&["label", "-s", "-t", "zeta", "by=zeta"]);
+    assert_eq!(labels(&world, &pane), Value::Null, "lists show the pane in the session main");
+    let mark = answering(&world, &["new-session", "-s", "mark"]);
+    world.ok(&["label", "-t", &mark, "team=a"]);
+    let mut events = Sse::open(&world, "panes=%7Bteam=a%7D&types=output,pane-opened");
+    world.ok(&["label", "-s", "-t", "main", "team=a"]);
+    assert_eq!(labels(&world, &pane), json!({"team": "a"}));
+    let mut number = 0;
+    eventually("the pane is followed", || {
+        number += 1;
+        type_line(&world, &pane, &format!("line{number}"));
+        world.await_output(&pane, &format!("^got line{number}$"));
+        type_line(&world, &mark, &format!("mark{number}"));
+        let mut is_followed = false;
+        loop {
+            let event = events.next().unwrap();
+            is_followed |= event.data["pane"] == pane.as_str();
+            let text = event.data["text"].as_str().unwrap_or_default();
+            if event.data["pane"] == mark.as_str() && text.contains(&format!("got mark{number}")) {
+                return is_followed;
+            }
+        }
+    });
+}
+
 /// Any program with the tmux socket can set the option to anything.
 #[test]
 fn a_persons_own_option_is_read_as_far_as_it_is_labels() {
@@ -228,8 +306,10 @@ fn only_a_caller_that_may_change_panes_labels_them() {
     let mut world = World::with_server();
     world.set("MUXTAP_ALLOW", "read,input");
     let pane = world.window("exec cat");
-    let message = world.error("READ_ONLY", &["label", "-t", &pane, "role=build"]);
-    assert!(message.contains("create"), "{message}");
+    for words in [&["label", "-t", &pane, "role=build"][..], &["label", "-s", "-t", "main", "role=build"]] {
+        let message = world.error("READ_ONLY", words);
+        assert!(message.contains("create"), "{message}");
+    }
     assert_eq!(labels(&world, &pane), Value::Null);
     world.tmux(&["set-option", "-p", "-t", &pane, "@muxtap_labels", "role=build"]);
     assert_eq!(world.ok(&["label", "-t", &pane]), "role=build");

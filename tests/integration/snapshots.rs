@@ -190,6 +190,8 @@ pub fn rich(world: &World) {
         "on",
     ]);
     world.tmux(&["new-window", "-t", "b work:9", "-n", "nine"]);
+    world.tmux(&["set-option", "-t", "b work", "@muxtap_session_labels", "team=a,note=%23%7B%20%24HOME%7D"]);
+    world.tmux(&["set-option", "-p", "-t", "b work:9.0", "@muxtap_labels", "role=build"]);
     world.tmux(&["select-window", "-t", "b work:7"]);
     world.tmux(&[
         "set-environment",
@@ -207,6 +209,7 @@ pub fn rich(world: &World) {
     // A group, and a link.
     world.tmux(&["new-session", "-d", "-s", "c shares", "-t", "b work"]);
     world.tmux(&["select-window", "-t", "c shares:9"]);
+    world.tmux(&["set-option", "-t", "c shares", "@muxtap_session_labels", "team=c"]);
     world.tmux(&["new-session", "-d", "-s", "d links", "-x", "55", "-y", "22", "-n", "own"]);
     world.tmux(&["link-window", "-d", "-s", "b work:9", "-t", "d links:4"]);
 }
@@ -221,6 +224,10 @@ fn everything_that_is_kept_is_made_again_on_an_empty_server() {
     assert_eq!((&saved["panes"], &saved["notes"]), (&json!(7), &json!([])), "{saved}");
     let before = shape(&world, "all");
     assert_eq!(before["environment"], json!({"APP_KEY": "a\nb=c"}));
+    assert_eq!(before["muxtap"]["labels"], "note=%23%7B%20$HOME%7D,team=a");
+    let windows = before["windows"].as_array().unwrap();
+    let nine = windows.iter().find(|window| window["window_index"] == 9).unwrap();
+    assert_eq!(nine["panes"][0]["muxtap"]["labels"], "role=build");
     // tmux stores names with escapes.
     let name = world.tmux(&["list-windows", "-t", "b work", "-F", "#{window_name}"]);
     assert_eq!(before["windows"][0]["window_name"], name.lines().next().unwrap());
@@ -749,19 +756,29 @@ fn variables_of_a_foreign_snapshot_are_set_only_with_run() {
         "environment": { "PROMPT_COMMAND": touch, "PATH": world.dir(), "BASH_ENV": touch },
         "windows": [{
             "window_name": format!("#({touch})"), "window_shell": touch, "environment": { "ENV": touch },
-            "panes": [{ "shell_command": [touch], "shell": touch, "muxtap": { "argv": ["sh", "-c", touch] } }],
+            "panes": [{
+                "shell_command": [touch], "shell": touch,
+                "muxtap": { "argv": ["sh", "-c", touch], "labels": "role=build" },
+            }],
         }],
         // Marks that a file gives itself do not count.
-        "muxtap": { "version": 1, "saved": "2026-11-23T12:00:00Z", "saved_here": true, "seal": "AAAA" },
+        "muxtap": { "version": 1, "saved": "2026-11-23T12:00:00Z", "saved_here": true, "seal": "AAAA", "labels": "team=a" },
     });
     let text = serde_json::to_string(&file).unwrap();
     let imported = world.muxtap_with_stdin(&["snapshot", "import", "evil", "-"], text.as_bytes());
-    for shown in ["sets PROMPT_COMMAND=", "sets PATH=", "starts sh -c", "types touch"] {
+    for shown in [
+        "sets PROMPT_COMMAND=",
+        "sets PATH=",
+        "evil: has the labels team=a",
+        ".0: has the labels role=build",
+        "starts sh -c",
+        "types touch",
+    ] {
         assert!(imported.text().contains(shown), "{shown}: {imported:?}");
     }
     assert!(imported.stderr.contains("before_script, environment, options, shell, window_shell"), "{imported:?}");
     let shown = world.ok(&["snapshot", "show", "evil"]);
-    for part in ["PROMPT_COMMAND=", "(set with --run only)", "runs sh -c", "lines touch"] {
+    for part in ["PROMPT_COMMAND=", "{team=a}  (set with --run only)", "  {role=build}", "runs sh -c", "lines touch"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // The same file in the store's own place.
@@ -769,9 +786,14 @@ fn variables_of_a_foreign_snapshot_are_set_only_with_run() {
     std::fs::write(store.with_file_name("copied.json"), &text).unwrap();
     for (name, new) in [("evil", "one"), ("copied", "two")] {
         let restored = world.json(&["snapshot", "restore", name, "--name", new]);
-        let left_out = json!([{ "session": new, "variables": ["BASH_ENV", "PATH", "PROMPT_COMMAND"] }]);
+        let variables = ["BASH_ENV", "PATH", "PROMPT_COMMAND"];
+        let left_out = json!([{ "session": new, "variables": variables, "labels": ["role", "team"] }]);
         assert_eq!(restored["left_out"], left_out, "{restored}");
-        assert!(restored["notes"].to_string().contains("PROMPT_COMMAND not set"), "{restored}");
+        let notes = restored["notes"].to_string();
+        assert!(notes.contains("PROMPT_COMMAND, label role, label team not set"), "{restored}");
+        for selector in ["{role=build}", "{team=a}"] {
+            world.error("NOT_FOUND", &["list-panes", "-t", selector]);
+        }
         let set = world.tmux(&["show-environment", "-t", new]);
         assert!(!set.contains(&touch), "{set}");
         let pane = world.tmux(&["list-panes", "-s", "-t", new, "-F", "#{pane_id}"]);
@@ -782,6 +804,8 @@ fn variables_of_a_foreign_snapshot_are_set_only_with_run() {
     world.json(&["snapshot", "restore", "evil", "--name", "run", "--run"]);
     let set = world.tmux(&["show-environment", "-t", "run"]);
     assert!(set.contains(&format!("PROMPT_COMMAND={touch}")), "{set}");
+    let labeled = world.json(&["list-panes", "-t", "{role=build,team=a}"]);
+    assert_eq!(labeled["panes"][0]["session"], "run", "{labeled}");
 
     // Variables of a snapshot saved here are set, until another program changes the file.
     world.tmux(&["set-environment", "-t", "main", "APP_KEY", "a"]);

@@ -33,6 +33,9 @@ pub struct SessionInfo {
     pub created: u64,
     /// When it was last active, in seconds since 1970.
     pub activity: u64,
+    /// Its own labels, which its panes inherit.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 /// A window, as one session shows it.
@@ -89,7 +92,7 @@ pub struct PaneInfo {
     pub command: String,
     /// Its working directory.
     pub path: String,
-    /// Its labels.
+    /// Its labels: its own, and those of its session with other keys.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
     /// The process that tmux started in it.

@@ -1,4 +1,4 @@
-//! Labels of panes: their form in tmux's option, and what a label may be.
+//! Labels of panes and sessions: their form in tmux's options, and what a label may be.
 
 use std::{
     collections::BTreeMap,
@@ -13,16 +13,19 @@ use crate::{Error, ErrorCode, Result};
 /// The tmux option (`set-option -p`) that holds a pane's labels. As with any user option, a pane
 /// without its own has its window's.
 pub const LABELS_OPTION: &str = "@muxtap_labels";
-/// The most labels of a pane.
+/// The tmux option of a session that holds its labels, which its panes inherit. A name of its own: a
+/// format with the other name shows the pane's value and hides the session's.
+pub const SESSION_LABELS_OPTION: &str = "@muxtap_session_labels";
+/// The most labels that a pane or a session sets.
 pub const LABELS_MOST: usize = 32;
 /// The longest key of a label, in bytes.
 pub const LABEL_KEY_BYTES: usize = 63;
 /// The longest value of a label, in bytes.
 pub const LABEL_VALUE_BYTES: usize = 256;
-/// The longest text of all labels of a pane, in bytes.
+/// The longest text of all labels that a pane or a session sets, in bytes.
 pub const LABELS_BYTES: usize = 4096;
 
-/// The labels of a pane: keys and nonempty values.
+/// The labels of a pane or a session: keys and nonempty values.
 ///
 /// Their text is `key=value,key=value`, in the order of the keys. In a value, `%` and two hexadecimal
 /// digits stand for a byte; `%`, `,`, `#`, `{`, `}` and white space are always written so: the text is
@@ -36,7 +39,8 @@ impl From<BTreeMap<String, String>> for Labels {
     fn from(given: BTreeMap<String, String>) -> Self {
         let is_label =
             |key: &str, value: &str| !value.is_empty() && check_key(key).is_ok() && check_value(key, value).is_ok();
-        Self(given.into_iter().filter(|(key, value)| is_label(key, value)).take(LABELS_MOST).collect())
+        // A pane's own ones and those of its session.
+        Self(given.into_iter().filter(|(key, value)| is_label(key, value)).take(2 * LABELS_MOST).collect())
     }
 }
 
@@ -62,25 +66,48 @@ impl Labels {
     ///
     /// Errors: `INVALID_ARGUMENT` for an invalid key or value, `RESOURCE_LIMIT` for too many labels.
     pub fn with(&self, changes: &BTreeMap<String, String>) -> Result<Self> {
-        let mut labels = self.clone();
         for (key, value) in changes {
             check_key(key)?;
             check_value(key, value)?;
+        }
+        let labels = self.replaced(changes);
+        labels.check()?;
+        Ok(labels)
+    }
+
+    /// Returns these labels with the values of other ones: an empty value removes a label.
+    #[must_use]
+    pub fn replaced(&self, values: &BTreeMap<String, String>) -> Self {
+        let mut labels = self.clone();
+        for (key, value) in values {
             if value.is_empty() {
                 labels.0.remove(key);
             } else {
                 labels.0.insert(key.clone(), value.clone());
             }
         }
+        labels
+    }
+
+    /// Returns these labels and those of `base` with other keys: a pane's over those of its session.
+    #[must_use]
+    pub fn over(&self, base: &Self) -> Self {
+        let mut labels = base.clone();
+        labels.0.extend(self.0.clone());
+        labels
+    }
+
+    /// Checks that one option of tmux may hold these labels. Error: `RESOURCE_LIMIT`.
+    fn check(&self) -> Result<()> {
         let too_many = |what: String| Err(Error::new(ErrorCode::ResourceLimit, what));
-        if labels.0.len() > LABELS_MOST {
-            return too_many(format!("labels: {}; a pane has at most {LABELS_MOST}", labels.0.len()));
+        if self.0.len() > LABELS_MOST {
+            return too_many(format!("labels: {}; at most {LABELS_MOST} are allowed", self.0.len()));
         }
-        let bytes = labels.to_string().len();
+        let bytes = self.to_string().len();
         if bytes > LABELS_BYTES {
-            return too_many(format!("labels: {bytes} bytes; a pane's labels have at most {LABELS_BYTES} together"));
+            return too_many(format!("labels: {bytes} bytes; at most {LABELS_BYTES} in all are allowed"));
         }
-        Ok(labels)
+        Ok(())
     }
 
     /// Returns a label's value.
@@ -192,6 +219,14 @@ mod tests {
     }
 
     #[test]
+    fn a_panes_label_is_over_the_one_of_its_session() {
+        let (pane, session) = (Labels::parse("role=build"), Labels::parse("role=none,team=a"));
+        assert_eq!(pane.over(&session).to_string(), "role=build,team=a");
+        assert_eq!(Labels::default().over(&session), session);
+        assert_eq!(pane.over(&Labels::default()), pane);
+    }
+
+    #[test]
     fn a_persons_text_is_read_as_far_as_it_is_labels() {
         for (text, read) in [
             ("", ""),
@@ -216,8 +251,8 @@ mod tests {
         let sent = "{\"role\":\"build\",\"\\u001b[31m\":\"x\",\"A\":\"x\",\"a\":\"\\n\",\"b\":\"\"}";
         let read: Labels = serde_json::from_str(sent).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), "{\"role\":\"build\"}");
-        let many: BTreeMap<_, _> = (0..LABELS_MOST + 5).map(|number| (format!("k{number}"), "1".into())).collect();
-        assert_eq!(Labels::from(many).iter().count(), LABELS_MOST);
+        let many: BTreeMap<_, _> = (0..2 * LABELS_MOST + 5).map(|number| (format!("k{number}"), "1".into())).collect();
+        assert_eq!(Labels::from(many).iter().count(), 2 * LABELS_MOST);
     }
 
     #[test]

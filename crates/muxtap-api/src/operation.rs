@@ -32,7 +32,7 @@ pub enum Operation {
     ChangeWindow,
     /// Changes a pane.
     ChangePane,
-    /// Changes a pane's labels.
+    /// Changes the labels of a pane or a session.
     Label,
     /// Starts a program in a pane; a running one is ended only if `kill` is set.
     Respawn {
@@ -99,6 +99,11 @@ impl Operation {
             Self::KillWindow => "kill-window",
             Self::KillSession => "kill-session",
         }
+    }
+
+    /// Returns the operation that a patch of a session is.
+    pub fn of_session_patch(patch: &PatchRequest) -> Self {
+        if patch.labels.is_some() { Self::Label } else { Self::ChangeSession }
     }
 
     /// Returns the operation that a patch of a pane is.

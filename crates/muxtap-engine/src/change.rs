@@ -1,11 +1,9 @@
 //! Changing and killing panes, windows and sessions.
 
-use std::collections::BTreeMap;
-
-use muxtap_api::{Error, ErrorCode, LABELS_OPTION, Operation, PatchRequest, Result};
+use muxtap_api::{Error, Operation, PatchRequest, Result};
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
-    ids::{PaneId, WindowId},
+    ids::WindowId,
     layout::Layout,
     names::spelled,
     version::Version,
@@ -94,18 +92,25 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Changes a session: its name.
+    /// Changes a session: its name and labels.
     pub async fn patch_session(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
-        let audit = self.engine.audit(Operation::ChangeSession, host, target)?;
+        let audit = self.engine.audit(Operation::of_session_patch(patch), host, target)?;
         let done = async {
-            only(patch, "a session", &["name"])?;
+            only(patch, "a session", &["name", "labels"])?;
             let session = self.session(target).await?;
             audit.resolved(session.id);
-            let name = patch.name.as_deref().ok_or_else(nothing)?;
-            let command =
-                Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
-            self.order(None, [command]).await
+            if patch.name.is_none() && patch.labels.is_none() {
+                return Err(nothing());
+            }
+            if let Some(name) = &patch.name {
+                let rename = Command::new("rename-session").opt("-t", session.id.to_string());
+                self.order(None, [rename.end_of_flags().arg(literal(name))]).await?;
+            }
+            match &patch.labels {
+                Some(labels) => self.label_session(session.id, labels).await,
+                None => Ok(()),
+            }
         }
         .await;
         audit.finish(done)
@@ -199,43 +204,11 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Changes a pane's labels. Callers take turns: each reads what the one before has written.
-    async fn label(&self, id: PaneId, changes: &BTreeMap<String, String>) -> Result<()> {
-        if changes.is_empty() {
-            return Err(Error::invalid("labels: empty; expected at least one key"));
-        }
-        let host = &self.host;
-        // The semaphore is never closed.
-        let _turn = host.label_turn().acquire().await;
-        let gone = || Error::not_found(format!("no pane {id}"));
-        // A handle's pane, or the one with this id: the next server has panes with the same ids.
-        let pane = self.bound_pane(&id.to_string()).cloned().or_else(|| host.live_pane(id));
-        let link = pane.as_deref().map_or_else(|| host.server().clone(), |pane| host.server_of(pane));
-        let before = link.fresh().await?.pane(id).ok_or_else(gone)?.labels.clone();
-        let labels = before.with(changes)?;
-        if labels == before {
-            // What is its window's stays the window's, and a person's text stays as it is.
-            return Ok(());
-        }
-        let set = Command::new("set-option").flag("-p");
-        let set = if labels.is_empty() { set.flag("-u") } else { set };
-        let set = set.opt("-t", id.to_string()).end_of_flags().arg(LABELS_OPTION);
-        let set = if labels.is_empty() { set } else { set.arg(labels.to_string()) };
-        self.order(pane.as_deref(), [set]).await?;
-        let topology = link.fresh().await?;
-        if topology.pane(id).ok_or_else(gone)?.labels == labels {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorCode::Conflict,
-            format!(
-                "labels: pane {id} has other labels than those that were set; another program changed {LABELS_OPTION}, \
-                 or it is also set for the window, the session or the server"
-            ),
-        ))
-    }
-
-    async fn order(&self, pane: Option<&PaneState>, commands: impl IntoIterator<Item = Command>) -> Result<()> {
+    pub(crate) async fn order(
+        &self,
+        pane: Option<&PaneState>,
+        commands: impl IntoIterator<Item = Command>,
+    ) -> Result<()> {
         let request = Request::Plain(CommandLine::of(commands));
         let answer = match pane {
             Some(pane) => self.host.server_of(pane).write(Some(pane.id()), request).await?,

@@ -21,6 +21,7 @@ pub mod handover;
 mod host;
 mod input;
 mod janitor;
+mod labels;
 pub mod limits;
 mod options;
 mod pane;

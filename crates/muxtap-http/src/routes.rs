@@ -192,7 +192,7 @@ pub async fn new_session(request: ServerRequest<Body<NewSessionRequest>>) -> Res
         .await
 }
 
-/// Renames a session.
+/// Renames or labels a session.
 #[utoipa::path(
     patch, path = "/v1/sessions/{id}", tag = "sessions",
     params(PathTarget, ServerQuery),
@@ -200,8 +200,9 @@ pub async fn new_session(request: ServerRequest<Body<NewSessionRequest>>) -> Res
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn patch_session(request: ServerRequest<Body<PatchRequest>>) -> Response {
+    let operation = Operation::of_session_patch(&request.fields.0);
     request
-        .respond(Operation::ChangeSession, |request| async move {
+        .respond(operation, |request| async move {
             request.server()?.patch_session(&request.target, &request.fields.0).await?;
             Ok(DONE)
         })
@@ -377,7 +378,7 @@ pub async fn split(request: ServerRequest<Body<SplitRequest>>) -> Response {
         .await
 }
 
-/// Retitles, resizes, selects, zooms or respawns a pane, or leaves its mode.
+/// Retitles, labels, resizes, selects, zooms or respawns a pane, or leaves its mode.
 #[utoipa::path(
     patch, path = "/v1/panes/{id}", tag = "panes",
     params(PathTarget, ServerQuery),

@@ -114,8 +114,8 @@ pub struct RestoreRequest {
     /// The new session's name; of several, each is called `NAME-ITS OWN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Start the panes' programs, type the lines of imported files, and set the variables of a
-    /// snapshot that was not saved here.
+    /// Start the panes' programs, type the lines of imported files, and set the variables and labels
+    /// of a snapshot that was not saved here.
     pub run: bool,
     /// The caller's whole environment; used only to start a tmux server.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,18 +133,21 @@ pub struct RestoreAnswer {
     pub panes: u64,
     /// Differences from the snapshot.
     pub notes: Vec<String>,
-    /// Variables that were not set: without `run`, those of a snapshot that was not saved here.
+    /// What was not set: without `run`, the variables and labels of a snapshot that was not saved here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOutVariables>,
+    pub left_out: Vec<LeftOut>,
 }
 
-/// Variables of a session that a restore did not set.
+/// Variables and labels of a session that a restore did not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LeftOutVariables {
+pub struct LeftOut {
     /// The session without them.
     pub session: String,
-    /// The names.
+    /// The names of the variables.
     pub variables: Vec<String>,
+    /// The keys of the labels of the session and its panes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
 }
 
 /// `GET /v1/snapshots/{name}/diff`: query.

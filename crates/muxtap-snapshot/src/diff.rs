@@ -45,6 +45,7 @@ fn sessions(place: &str, from: &Session, to: &Session, found: &mut Vec<Differenc
         place,
         &[
             ("directory", from.directory.clone(), to.directory.clone()),
+            ("labels", from.labels.to_string(), to.labels.to_string()),
             ("environment", format!("{:?}", from.environment), format!("{:?}", to.environment)),
             ("group", option(from.grouped_with.as_ref()), option(to.grouped_with.as_ref())),
             ("current", option(from.current.as_ref()), option(to.current.as_ref())),
@@ -99,6 +100,7 @@ fn panes(place: &str, from: &Pane, to: &Pane, found: &mut Vec<Difference>) {
         &[
             ("directory", from.directory.clone(), to.directory.clone()),
             ("title", from.title.clone(), to.title.clone()),
+            ("labels", from.labels.to_string(), to.labels.to_string()),
             ("active", from.active.to_string(), to.active.to_string()),
             ("last", from.last.to_string(), to.last.to_string()),
             ("program", from.argv.join(" "), to.argv.join(" ")),

@@ -3,7 +3,7 @@
 //! A tmuxp file holds one session. Further sessions of a snapshot are in its `muxtap.sessions`, in
 //! the same form.
 
-use muxtap_api::{Error, Result};
+use muxtap_api::{Error, Labels, Result};
 use muxtap_base::quoting::shell_word;
 use serde_json::{Map, Value, json};
 
@@ -48,6 +48,7 @@ pub fn write_session(session: &Session, programs: Programs) -> Value {
     put(&mut own, "grouped_with", session.grouped_with.clone().map(Value::from));
     put(&mut own, "current", session.current.map(Value::from));
     put(&mut own, "last", session.last.map(Value::from));
+    put(&mut own, "labels", text(&session.labels.to_string()));
     let windows = session.windows.iter().map(|window| write_window(window, programs));
     let mut file = Map::new();
     file.insert("session_name".into(), session.name.clone().into());
@@ -91,6 +92,7 @@ fn write_window(window: &Window, programs: Programs) -> Value {
 fn write_pane(pane: &Pane, programs: Programs) -> Value {
     let mut own = Map::new();
     put(&mut own, "title", text(&pane.title));
+    put(&mut own, "labels", text(&pane.labels.to_string()));
     put(&mut own, "last", pane.last.then_some(Value::Bool(true)));
     put(&mut own, "argv", (!pane.argv.is_empty()).then(|| json!(pane.argv)));
     put(&mut own, "floating", pane.floating.map(|place| json!(place)));
@@ -251,6 +253,7 @@ fn read_session(file: &Value, place: &str, room: &mut Room) -> Result<Session> {
         grouped_with: at(own, "grouped_with").as_str().map(str::to_owned),
         current: number(at(own, "current")),
         last: number(at(own, "last")),
+        labels: Labels::parse(&string(at(own, "labels"))),
         windows,
     })
 }
@@ -305,6 +308,7 @@ fn read_pane(file: &Value, directory: &str) -> Pane {
     Pane {
         directory: within(directory, &string(at(file, "start_directory"))),
         title: string(at(own, "title")),
+        labels: Labels::parse(&string(at(own, "labels"))),
         active: truth(at(file, "focus")),
         last: truth(at(own, "last")),
         argv: texts(at(own, "argv")),

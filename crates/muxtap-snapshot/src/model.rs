@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use muxtap_api::Labels;
+
 /// The state of sessions at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -20,6 +22,8 @@ pub struct Session {
     pub directory: String,
     /// The environment variables that were marked safe.
     pub environment: BTreeMap<String, String>,
+    /// Its own labels.
+    pub labels: Labels,
     /// The session of this snapshot whose windows it shares (a group). Its own list is empty then.
     pub grouped_with: Option<String>,
     /// The index of the current window of a grouped session.
@@ -68,6 +72,8 @@ pub struct Pane {
     pub directory: String,
     /// The title.
     pub title: String,
+    /// Its own labels.
+    pub labels: Labels,
     /// Whether it is the window's active pane.
     pub active: bool,
     /// Whether it is the window's last pane.

@@ -5,7 +5,7 @@
 //! sessions made so far are ended.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use muxtap_base::{plain, quoting::shell_word};
 use muxtap_engine::{RESTORED, Server, is_absent};
 
 use super::{
-    answers::{LeftOutVariables, RestoreAnswer, RestoreRequest},
+    answers::{LeftOut, RestoreAnswer, RestoreRequest},
     file::bytes_of,
     layout,
     limits::PANE_TEXT,
@@ -21,7 +21,10 @@ use super::{
     save,
 };
 
-use muxtap_api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest};
+use muxtap_api::{
+    Error, ErrorCode, InputRequest, LABELS_OPTION, Labels, NewSessionRequest, Result, SESSION_LABELS_OPTION,
+    SpawnRequest,
+};
 use muxtap_core::protocol::{command::Command, names::spelled};
 
 /// The server option that holds a text while a line of commands uses it.
@@ -49,8 +52,8 @@ const MOST_CELLS: u32 = 10_000;
 
 /// Restores sessions of a snapshot. Runs to its end even if the future is dropped.
 ///
-/// `is_own`: the snapshot was saved here. Without `run`, the variables of any other one are not
-/// set, because a shell runs the contents of some of them.
+/// `is_own`: the snapshot was saved here. Without `run`, the variables and labels of any other one
+/// are not set: a shell runs the contents of some variables, and the user's rules act by labels.
 ///
 /// Errors: `NOT_FOUND` for a session that is not in the snapshot, `CONFLICT` if a session's name is
 /// taken, `READ_ONLY`, `TMUX_UNAVAILABLE`, and tmux's own. After an error nothing that was made
@@ -62,7 +65,7 @@ pub async fn restore(
     request: &RestoreRequest,
 ) -> Result<RestoreAnswer> {
     let mut sessions = renamed(chosen(snapshot, &request.sessions)?, request.name.as_deref())?;
-    let left_out = if is_own || request.run { Vec::new() } else { take_variables(&mut sessions) };
+    let left_out = if is_own || request.run { Vec::new() } else { leave_out(&mut sessions) };
     let (sender, answer) = tokio::sync::oneshot::channel();
     let (server, request) = (server.clone(), request.clone());
     let engine = server.engine().clone();
@@ -77,13 +80,19 @@ pub async fn restore(
     answer.await.unwrap_or_else(|_| Err(Error::internal("the restore failed in the middle")))
 }
 
-/// Removes the variables from sessions, and returns their names.
-fn take_variables(sessions: &mut [Session]) -> Vec<LeftOutVariables> {
-    let taken = sessions.iter_mut().map(|session| LeftOutVariables {
-        session: session.name.clone(),
-        variables: std::mem::take(&mut session.environment).into_keys().collect(),
+/// Removes the variables and labels from sessions, and returns their names.
+fn leave_out(sessions: &mut [Session]) -> Vec<LeftOut> {
+    let taken = sessions.iter_mut().map(|session| {
+        let panes = session.windows.iter_mut().flat_map(|window| &mut window.panes).map(|pane| &mut pane.labels);
+        let all: Vec<Labels> = panes.chain([&mut session.labels]).map(std::mem::take).collect();
+        let keys: BTreeSet<&str> = all.iter().flat_map(Labels::iter).map(|(key, _)| key).collect();
+        LeftOut {
+            session: session.name.clone(),
+            variables: std::mem::take(&mut session.environment).into_keys().collect(),
+            labels: keys.into_iter().map(str::to_owned).collect(),
+        }
     });
-    taken.filter(|taken| !taken.variables.is_empty()).collect()
+    taken.filter(|taken| !taken.variables.is_empty() || !taken.labels.is_empty()).collect()
 }
 
 /// Returns the requested sessions. What they share with other sessions becomes their own.
@@ -146,6 +155,7 @@ fn text_bytes(window: &Window) -> usize {
     let of_pane = |pane: &Pane| {
         pane.directory.len()
             + pane.title.len()
+            + pane.labels.to_string().len()
             + pane.last_line.len()
             + [&pane.argv, &pane.lines, &pane.history].map(|it| bytes_of(it)).iter().sum::<usize>()
     };
@@ -190,7 +200,7 @@ struct Made {
 async fn restore_all(
     server: &Server,
     sessions: &[Session],
-    left_out: Vec<LeftOutVariables>,
+    left_out: Vec<LeftOut>,
     request: &RestoreRequest,
 ) -> Result<RestoreAnswer> {
     // Without a running server no name is taken.
@@ -231,11 +241,13 @@ async fn restore_all(
     for directory in &missing {
         made.notes.push(format!("{} no longer exists; its panes started in another directory", plain::name(directory)));
     }
-    for LeftOutVariables { session, variables } in &left_out {
+    for LeftOut { session, variables, labels } in &left_out {
+        let labels = labels.iter().map(|key| format!("label {key}"));
+        let names: Vec<String> = variables.iter().cloned().chain(labels).collect();
         made.notes.push(format!(
             "{}: {} not set, as this snapshot was not saved here; --run sets them, and runs its programs and lines",
             plain::name(session),
-            plain::name(&variables.join(", "))
+            plain::name(&names.join(", "))
         ));
     }
     compare(server, sessions, &mut made).await;
@@ -350,9 +362,9 @@ async fn make_session(
     let set = |(name, value): (&String, &String)| {
         Command::new("set-environment").opt("-t", &id).end_of_flags().arg(name).arg(value)
     };
-    let variables: Vec<Command> = session.environment.iter().map(set).collect();
-    if !variables.is_empty() {
-        server.orders("restore", &session.name, variables).await?;
+    let values: Vec<Command> = session.environment.iter().map(set).chain(labeled(&id, session)).collect();
+    if !values.is_empty() {
+        server.orders("restore", &session.name, values).await?;
     }
     let script = if request.run { Some(then_shell(server, &id).await) } else { None };
     let mut windows: Vec<&Window> = session.windows.iter().collect();
@@ -416,11 +428,18 @@ async fn make_grouped(
     let id = printed.into_iter().find(|told| told.starts_with('$')).ok_or_else(untold)?;
     made.sessions.push((id.clone(), session.name.clone()));
     let select = |index: u32| Command::new("select-window").opt("-t", format!("{id}:{index}"));
-    let orders: Vec<Command> = session.last.into_iter().chain(session.current).map(select).collect();
+    let orders = session.last.into_iter().chain(session.current).map(select);
+    let orders: Vec<Command> = orders.chain(labeled(&id, session)).collect();
     if !orders.is_empty() {
         server.orders("restore", &session.name, orders).await?;
     }
     Ok(())
+}
+
+/// Returns the command that sets a session's labels, if it has any.
+fn labeled(id: &str, session: &Session) -> Option<Command> {
+    let set = Command::new("set-option").opt("-t", id).end_of_flags().arg(SESSION_LABELS_OPTION);
+    (!session.labels.is_empty()).then(|| set.arg(session.labels.to_string()))
 }
 
 fn untold() -> Error {
@@ -635,6 +654,10 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
     for (pane, id) in both().filter(|(pane, _)| !pane.title.is_empty()) {
         orders.push(set(&layout::unescaped(&pane.title)));
         orders.push(Command::new("select-pane").opt("-t", id).opt("-T", THE_WORD));
+    }
+    for (pane, id) in both().filter(|(pane, _)| !pane.labels.is_empty()) {
+        let set = Command::new("set-option").flag("-p").opt("-t", id).end_of_flags().arg(LABELS_OPTION);
+        orders.push(set.arg(pane.labels.to_string()));
     }
     if !window.name.is_empty() && !window.auto_name {
         orders.push(set(&layout::unescaped(&window.name)));

@@ -1,5 +1,6 @@
 //! What a snapshot would run, in words, for the person who confirms a restore with `run`.
 
+use muxtap_api::Labels;
 use muxtap_base::quoting::shell_word;
 
 use super::{
@@ -13,7 +14,7 @@ const SPACES: usize = 8;
 /// Returns what a restore with `run` would do beyond making panes.
 ///
 /// Variables come first, since a shell runs the contents of some (`PROMPT_COMMAND`, `BASH_ENV`),
-/// then programs and lines. Beyond `RUNS_SHOWN`, the last line counts the rest.
+/// then the labels of sessions, then the labels, programs and lines of panes. Beyond `RUNS_SHOWN`, the last line counts the rest.
 pub fn shown(snapshot: &Snapshot) -> Vec<String> {
     let mut all = lines(snapshot);
     let mut shown: Vec<String> = all.by_ref().take(RUNS_SHOWN).map(|line| cut(&line)).collect();
@@ -37,6 +38,9 @@ fn lines(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     let variables = snapshot.sessions.iter().flat_map(|session| {
         session.environment.iter().map(|(name, value)| format!("{}: sets {name}={}", session.name, shell_word(value)))
     });
+    let labeled =
+        |place: &str, labels: &Labels| (!labels.is_empty()).then(|| format!("{place}: has the labels {labels}"));
+    let labels = snapshot.sessions.iter().filter_map(move |session| labeled(&session.name, &session.labels));
     let windows = snapshot.sessions.iter().flat_map(|session| {
         session.windows.iter().enumerate().map(|(number, window)| {
             let index = window.index.map_or_else(|| format!("#{number}"), |index| index.to_string());
@@ -46,12 +50,15 @@ fn lines(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     let panes = windows.flat_map(|(place, window)| {
         window.panes.iter().enumerate().map(move |(number, pane)| (format!("{place}.{number}"), pane))
     });
-    let programs = panes.flat_map(|(place, pane)| {
+    let programs = panes.flat_map(move |(place, pane)| {
         let words: Vec<String> = pane.argv.iter().map(|word| shell_word(word)).collect();
         let starts = (!words.is_empty()).then(|| format!("{place}: starts {}", words.join(" ")));
-        starts.into_iter().chain(pane.lines.iter().map(move |line| format!("{place}: types {line}")))
+        labeled(&place, &pane.labels)
+            .into_iter()
+            .chain(starts)
+            .chain(pane.lines.iter().map(move |line| format!("{place}: types {line}")))
     });
-    variables.chain(programs).map(|line| with_spaces(&line))
+    variables.chain(labels).chain(programs).map(|line| with_spaces(&line))
 }
 
 /// Replaces many successive spaces by their number: text behind them would be out of sight.

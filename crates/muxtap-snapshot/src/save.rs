@@ -12,7 +12,7 @@ use super::{
     model::{Pane, Session, Snapshot, Window},
 };
 
-use muxtap_api::{CaptureRequest, Error, ErrorCode, Result};
+use muxtap_api::{CaptureRequest, Error, ErrorCode, LABELS_OPTION, Labels, Result, SESSION_LABELS_OPTION};
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 
 /// The requested content of a snapshot.
@@ -26,7 +26,8 @@ pub struct Wanted {
     pub env: Vec<String>,
 }
 
-const SESSION: [&str; 6] = ["session_id", "session_name", "session_path", "session_group", HUB_MARK, "session_created"];
+const SESSION: [&str; 7] =
+    ["session_id", "session_name", "session_path", "session_group", HUB_MARK, "session_created", SESSION_LABELS_OPTION];
 const WINDOW: [&str; 11] = [
     "session_id",
     "window_id",
@@ -40,7 +41,7 @@ const WINDOW: [&str; 11] = [
     "automatic-rename",
     "window-size",
 ];
-const PANE: [&str; 14] = [
+const PANE: [&str; 15] = [
     "session_id",
     "window_id",
     "pane_id",
@@ -55,6 +56,7 @@ const PANE: [&str; 14] = [
     "pane_height",
     "pane_left",
     "pane_top",
+    LABELS_OPTION,
 ];
 
 /// The maximum number of reads of lists that contradict each other.
@@ -147,13 +149,14 @@ async fn look(server: &Server, wanted: &HashSet<String>) -> Result<Taken> {
     let mut seen: HashMap<&str, (String, u32)> = HashMap::new();
     let mut groups: HashMap<&str, String> = HashMap::new();
     for row in sessions {
-        let [id, name, path, group, hub, _] = row.as_slice() else { continue };
+        let [id, name, path, group, hub, _, labels] = row.as_slice() else { continue };
         let is_hub = !hub.is_empty() || name.starts_with(HUB_NAME);
         if is_hub || !wanted.is_empty() && !wanted.contains(id) {
             continue;
         }
         let own: Vec<&Vec<String>> = windows.iter().filter(|row| row.first() == Some(id)).collect();
-        let mut session = Session { name: name.clone(), directory: path.clone(), ..Session::default() };
+        let labels = Labels::parse(labels);
+        let mut session = Session { name: name.clone(), directory: path.clone(), labels, ..Session::default() };
         let leader = Some(group.as_str()).filter(|group| !group.is_empty()).and_then(|group| groups.get(group));
         if let Some(leader) = leader {
             session.grouped_with = Some(leader.clone());
@@ -205,7 +208,8 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
     };
     let mut by_id: Vec<(PaneId, bool, Pane, bool, bool)> = Vec::new();
     for row in panes {
-        let [_, _, id, active, last, title, path, synchronized, floating, zoomed, w, h, x, y] = row.as_slice() else {
+        let [_, _, id, active, last, title, path, synchronized, floating, zoomed, w, h, x, y, labels] = row.as_slice()
+        else {
             return Err(contradiction("a pane has unexpected fields"));
         };
         let Ok(id) = id.parse() else { return Err(contradiction("a pane has no id")) };
@@ -214,6 +218,7 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
         let pane = Pane {
             directory: path.clone(),
             title: title.clone(),
+            labels: Labels::parse(labels),
             active: active == "1",
             last: last == "1",
             floating: if is_floating { place.try_into().ok() } else { None },

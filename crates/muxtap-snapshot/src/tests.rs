@@ -1,6 +1,8 @@
 //! Tests of the pure parts.
 
-use muxtap_api::ErrorCode;
+use std::collections::BTreeMap;
+
+use muxtap_api::{ErrorCode, Labels};
 use muxtap_core::protocol::ids::PaneId;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -61,6 +63,7 @@ fn panes() -> impl Strategy<Value = Pane> {
         |(directory, title, last, argv, history)| Pane {
             directory: format!("/{directory}"),
             last_line: format!("cd {title}"),
+            labels: Labels::from([("note".to_owned(), title.clone())].into_iter().collect::<BTreeMap<_, _>>()),
             title,
             last,
             argv,
@@ -88,7 +91,8 @@ proptest! {
         let sessions = names.into_iter().map(|name| {
             let numbered = windows.iter().cloned().enumerate();
             let windows = numbered.map(|(at, window)| Window { index: Some(at as u32), ..window }).collect();
-            Session { environment: variables.clone(), ..session(&name, windows) }
+            let labels = Labels::parse(&format!("team={}", variables.len()));
+            Session { environment: variables.clone(), labels, ..session(&name, windows) }
         });
         let snapshot = Snapshot { saved: "x".into(), sessions: sessions.collect() };
         prop_assert_eq!(file::read(&file::write(&snapshot)).unwrap(), snapshot);

@@ -466,7 +466,7 @@ impl Inner {
     /// Returns whether a pane was labeled since it was listed. The listing is the only source of labels.
     fn has_other_labels(&self, pane: PaneId, before: Option<&Values>, now: &Values) -> bool {
         before.is_none_or(|before| before.labels != now.labels)
-            && self.lock().topology.pane(pane).is_some_and(|row| row.labels != Labels::parse(&now.labels))
+            && self.lock().topology.pane(pane).is_some_and(|row| row.own_labels != Labels::parse(&now.labels))
     }
 
     /// Queries tmux for facts that it alone knows of a pane. The observer gets them at the reply's

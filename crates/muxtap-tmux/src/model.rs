@@ -629,6 +629,7 @@ mod tests {
             clients: Vec::new(),
             transient: false,
             hub: false,
+            labels: muxtap_api::Labels::default(),
         };
         let topology = Topology { sessions: vec![session], ..Topology::default() };
         Model { topology: Arc::new(topology), ..Model::default() }

@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use muxtap_api::{LABELS_OPTION, Labels, Size};
+use muxtap_api::{LABELS_OPTION, Labels, SESSION_LABELS_OPTION, Size};
 use muxtap_base::nonce;
 use muxtap_core::protocol::{
     command::Command,
@@ -38,6 +38,8 @@ pub struct SessionRow {
     pub transient: bool,
     /// Whether it is a hub of some muxtap.
     pub hub: bool,
+    /// Its labels.
+    pub labels: Labels,
 }
 
 /// A window as one session shows it.
@@ -86,8 +88,10 @@ pub struct PaneRow {
     pub command: String,
     /// Its working directory.
     pub path: String,
-    /// Its labels.
+    /// Its labels: its own, and those of its session with other keys.
     pub labels: Labels,
+    /// Those that the pane itself sets.
+    pub own_labels: Labels,
 }
 
 /// Everything that a server holds, in tmux's order.
@@ -104,7 +108,7 @@ pub struct Topology {
 }
 
 /// The formats that are requested, in the order in which [`Topology::parse`] reads them.
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 31] = [
     "session_id",
     "session_name",
     "session_created",
@@ -133,6 +137,7 @@ const FIELDS: [&str; 30] = [
     "pane_current_command",
     "pane_current_path",
     LABELS_OPTION,
+    SESSION_LABELS_OPTION,
     "exit-unattached",
     "pid",
 ];
@@ -158,7 +163,7 @@ impl Topology {
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for row in &self.sessions {
-            (row.id, &row.name, row.created, row.attached, row.transient, row.hub).hash(&mut hasher);
+            (row.id, &row.name, row.created, row.attached, row.transient, row.hub, &row.labels).hash(&mut hasher);
         }
         for row in &self.windows {
             let size = (row.size.width, row.size.height);
@@ -209,6 +214,7 @@ impl Topology {
                 command,
                 path,
                 labels,
+                session_labels,
                 exits_unattached,
                 _server,
             ] = row;
@@ -238,6 +244,7 @@ impl Topology {
                     clients: text(clients).split(',').map(str::to_owned).filter(|name| !name.is_empty()).collect(),
                     transient: is_on(transient),
                     hub: !hub.is_empty() || session_name.starts_with(HUB_NAME.as_bytes()),
+                    labels: Labels::parse(&text(session_labels)),
                 });
             }
             topology.exits_unattached |= is_on(exits_unattached);
@@ -254,6 +261,7 @@ impl Topology {
                 });
             }
             if seen_panes.insert(pane) {
+                let labels = Labels::parse(&text(labels));
                 topology.panes.push(PaneRow {
                     id: pane,
                     window,
@@ -269,11 +277,34 @@ impl Topology {
                     title: text(title),
                     command: text(command),
                     path: text(path),
-                    labels: Labels::parse(&text(labels)),
+                    own_labels: labels.clone(),
+                    labels,
                 });
             }
         }
+        topology.inherit_labels();
         topology
+    }
+
+    /// Adds the labels of sessions to their panes. A pane of several sessions has those of the first one
+    /// that is no hub, in which lists show it.
+    fn inherit_labels(&mut self) {
+        if self.sessions.iter().all(|session| session.labels.is_empty()) {
+            return;
+        }
+        let shown: HashMap<_, _> =
+            self.sessions.iter().filter(|row| !row.hub).map(|row| (row.id, &row.labels)).collect();
+        let mut of_windows = HashMap::new();
+        for window in &self.windows {
+            if let Some(labels) = shown.get(&window.session) {
+                of_windows.entry(window.id).or_insert(*labels);
+            }
+        }
+        for pane in &mut self.panes {
+            if let Some(labels) = of_windows.get(&pane.window).filter(|labels| !labels.is_empty()) {
+                pane.labels = pane.own_labels.over(labels);
+            }
+        }
     }
 
     /// Returns the session with this id.
@@ -384,6 +415,7 @@ mod tests {
             "sh",
             path,
             "role=build",
+            if hub.is_empty() { "role=none,team=a" } else { "team=hub" },
             "0",
             "9",
         ]
@@ -419,6 +451,18 @@ mod tests {
         assert_eq!(shown.windows.len(), 1);
     }
 
+    /// A pane inherits from the session in which lists show it, and never from a hub.
+    #[test]
+    fn a_pane_has_the_labels_of_its_session_except_its_own() {
+        let body = row("|", &values("$0", "me", "@1", "%2", "/"))
+            + &row("|", &values("$1", "", "@1", "%2", "/"))
+            + &row("|", &values("$0", "me", "@0", "%0", "/"));
+        let topology = Topology::parse(body.as_bytes(), "|", false);
+        let text = |pane| topology.pane(PaneId(pane)).unwrap().labels.to_string();
+        assert_eq!((text(2), text(0)), ("role=build,team=a".into(), "role=build".into()));
+        assert_eq!(topology.panes[0].own_labels.to_string(), "role=build");
+    }
+
     #[test]
     fn a_fingerprint_is_of_what_listings_show() {
         let parsed = |change: fn(&mut Topology)| {
@@ -434,6 +478,7 @@ mod tests {
         assert_ne!(was, parsed(|topology| topology.windows[0].name.push('x')));
         assert_ne!(was, parsed(|topology| topology.panes[0].command.push('x')));
         assert_ne!(was, parsed(|topology| topology.panes[0].labels = Labels::default()));
+        assert_ne!(was, parsed(|topology| topology.sessions[0].labels = Labels::default()));
         assert_ne!(was, parsed(|topology| topology.panes.clear()));
     }
 }

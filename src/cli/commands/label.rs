@@ -6,23 +6,28 @@ use clap::Args;
 use muxtap_base::plain;
 
 use super::{Caller, Outcome, change::patch, output, path_named};
-use crate::api::{Error, PaneInfo, PatchRequest};
+use crate::api::{Error, Labels, PaneInfo, PatchRequest, SessionInfo};
 
-/// Set, remove or list a pane's labels
+/// Set, remove or list the labels of a pane or a session
 ///
 /// Without words: lists them. Targets select panes by their labels: `{role=build,team!=a}`, or
-/// `-l role=build`. A label lasts as long as its pane.
+/// `-l role=build`. A pane has the labels of its session, except those that it sets itself. A label
+/// lasts as long as its pane or session.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap label -t %3 role=build team=a           set two labels
   muxtap label -t %3 team-                       remove one
   muxtap label -t %3                             list them
+  muxtap label -s -t work team=a                 label all panes of a session
   muxtap wait-for -l role=build --prompt         wait for the panes that have it
   muxtap capture-pane -p -t '{role=build}'       the only pane that has it")]
 pub(in crate::cli) struct Label {
-    /// The pane (default: the caller's)
-    #[arg(short = 't', value_name = "PANE")]
+    /// The pane, with -s the session (default: the caller's)
+    #[arg(short = 't', value_name = "TARGET")]
     target: Option<String>,
+    /// Label the session instead of a pane
+    #[arg(short = 's')]
+    session: bool,
     /// `KEY=VALUE` sets a label, `KEY-` removes it
     #[arg(value_name = "KEY=VALUE|KEY-", value_parser = change)]
     changes: Vec<(String, String)>,
@@ -30,8 +35,17 @@ pub(in crate::cli) struct Label {
 
 impl Label {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let kind = if self.session { "sessions" } else { "panes" };
         if self.changes.is_empty() {
-            return list(caller, self.target).await;
+            let path = path_named(kind, &caller.target(self.target)?)?;
+            let mut client = caller.client().await?;
+            return if self.session {
+                let session: SessionInfo = client.get(&path, &()).await?;
+                print(caller, &session, &session.labels)
+            } else {
+                let pane: PaneInfo = client.get(&path, &()).await?;
+                print(caller, &pane, &pane.labels)
+            };
         }
         let mut labels = BTreeMap::new();
         for (key, value) in self.changes {
@@ -39,17 +53,16 @@ impl Label {
                 return Err(Error::invalid(format!("{}: given twice; expected once", plain::name(&key))).into());
             }
         }
-        patch(caller, "panes", self.target, &PatchRequest { labels: Some(labels), ..PatchRequest::default() }).await
+        patch(caller, kind, self.target, &PatchRequest { labels: Some(labels), ..PatchRequest::default() }).await
     }
 }
 
-async fn list(caller: &Caller, target: Option<String>) -> Outcome {
-    let path = path_named("panes", &caller.target(target)?)?;
-    let pane: PaneInfo = caller.client().await?.get(&path, &()).await?;
+/// Prints labels, as JSON what has them.
+fn print(caller: &Caller, whole: &impl serde::Serialize, labels: &Labels) -> Outcome {
     if caller.json {
-        output::print_json(&pane)?;
+        output::print_json(whole)?;
     } else {
-        let lines = pane.labels.iter().map(|(key, value)| format!("{}={}\n", plain::name(key), plain::name(value)));
+        let lines = labels.iter().map(|(key, value)| format!("{}={}\n", plain::name(key), plain::name(value)));
         output::print(lines.collect::<String>())?;
     }
     Ok(0)

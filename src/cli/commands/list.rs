@@ -349,16 +349,21 @@ impl Seen for ListSessions {
             return Err(error);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-        let mut table = Table::new(&["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"]);
+        let has_labels = list.sessions.iter().any(|session| !session.labels.is_empty());
+        let mut head = vec!["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"];
+        head.extend(has_labels.then_some("LABELS"));
+        let mut table = Table::new(&head);
         for session in &list.sessions {
-            table.row(&[
+            let mut row = vec![
                 shown(session.host.as_deref(), &session.id),
                 session.name.clone(),
                 session.windows.to_string(),
                 session.attached.to_string(),
                 short_duration(now.saturating_sub(session.created)),
                 short_duration(now.saturating_sub(session.activity)),
-            ]);
+            ];
+            row.extend(has_labels.then(|| session.labels.to_string()));
+            table.row(&row);
         }
         let mut key = list.clone();
         key.sessions.iter_mut().for_each(|session| session.activity = 0);

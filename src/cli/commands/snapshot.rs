@@ -31,8 +31,8 @@ const PATH: &str = "/v1/snapshots";
 ///
 /// A snapshot has the sessions' windows, layouts and exact sizes, zoomed and active panes,
 /// directories, titles, and running programs with all arguments. Restored panes are shells in their
-/// directories; only with --run are programs started, lines typed, and variables of a file from
-/// elsewhere set. Check those variables first (show): shells run the values of some.
+/// directories; only with --run are programs started, lines typed, and variables and labels of a file
+/// from elsewhere set. Check them first (show): shells run the values of some variables.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap snapshot save evening                   every session of the server
@@ -104,7 +104,7 @@ enum SnapshotCommand {
         #[arg(long = "name", value_name = "NEW")]
         new_name: Option<String>,
         /// Start the panes' programs again, type the lines of imported files, and set the variables
-        /// of a snapshot that was not saved here, or was edited
+        /// and labels of a snapshot that was not saved here, or was edited
         #[arg(long)]
         run: bool,
     },
@@ -298,6 +298,9 @@ fn session_lines(text: &mut String, session: &Value, is_own: bool, with_history:
         let _ =
             writeln!(text, "  {}{when}", plain::name(&format!("{name}={}", muxtap_base::quoting::shell_word(value))));
     }
+    if let Some(labels) = at(at(session, "muxtap"), "labels").as_str() {
+        let _ = writeln!(text, "  {{{}}}{when}", plain::name(labels));
+    }
     if let Some(with) = at(at(session, "muxtap"), "grouped_with").as_str() {
         let _ = writeln!(text, "  shares the windows of {}", plain::name(with));
     }
@@ -342,7 +345,8 @@ fn pane_lines(text: &mut String, number: usize, pane: &Value, with_history: bool
         let _ = write!(runs, "  lines {}", plain::name(&lines.join("; ")));
     }
     let title = at(own, "title").as_str().map(|title| format!("  \"{}\"", plain::name(title))).unwrap_or_default();
-    let _ = writeln!(text, "    .{number}{active} {}{title}{runs}", word(at(pane, "start_directory")));
+    let labels = at(own, "labels").as_str().map(|labels| format!("  {{{}}}", plain::name(labels))).unwrap_or_default();
+    let _ = writeln!(text, "    .{number}{active} {}{title}{labels}{runs}", word(at(pane, "start_directory")));
     if with_history {
         if let Some(line) = at(own, "last_line").as_str() {
             let _ = writeln!(text, "      last command: {}", plain::name(line));

@@ -35,6 +35,7 @@ impl Server {
             attached: row.attached.saturating_sub(u32::from(ours.contains(&row.id))),
             created: row.created,
             activity: row.activity,
+            labels: row.labels.clone(),
         });
         Ok(sessions.collect())
     }

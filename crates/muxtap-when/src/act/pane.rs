@@ -142,7 +142,7 @@ pub(super) async fn check_labels(own: &Engine, fired: &Fired, replaced: &Replace
         return Ok(None);
     };
     if !replaced.is_empty() {
-        info.labels = info.labels.with(replaced).map_err(|error| error.message)?;
+        info.labels = info.labels.replaced(replaced);
     }
     if rule.is_in_pane(&info) { Ok(Some(info)) } else { Err("the pane's labels no longer match".into()) }
 }

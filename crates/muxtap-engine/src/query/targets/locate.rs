@@ -432,6 +432,7 @@ mod tests {
             clients: Vec::new(),
             transient: false,
             hub: false,
+            labels: muxtap_api::Labels::default(),
         };
         let window = |id, session, index, active| WindowRow {
             id: WindowId(id),
@@ -456,6 +457,7 @@ mod tests {
             command: String::new(),
             path: String::new(),
             labels: muxtap_api::Labels::default(),
+            own_labels: muxtap_api::Labels::default(),
         };
         Topology {
             exits_unattached: false,
