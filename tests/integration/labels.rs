@@ -91,7 +91,7 @@ fn a_session_labels_its_panes() {
     assert!(table.lines().next().unwrap().ends_with("LABELS") && table.contains("role=none,team=a%20b"), "{table}");
     assert_eq!(labels(&world, &pane), json!({"role": "build", "team": "a b"}));
     assert_eq!(labels(&world, &other), json!({"role": "none", "team": "a b"}));
-    let later = world.window("exec cat");
+    let later = world.tmux(&["new-window", "-d", "-t", "main:", "-P", "-F", "#{pane_id}", "exec cat"]);
     let listed = |selector: &str| names(&world.json(&["list-panes", "-t", selector])["panes"], "id");
     assert_eq!(listed("{role=build,team=a b}"), [pane.as_str()]);
     assert!(listed("{team=a*}").contains(&later) && !listed("{role=none}").contains(&pane));

@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, header};
-use muxtap_api::{WhenPost, WhenPreset, WhenSecret, WhenText};
+use muxtap_api::{AgentState, WhenPost, WhenPreset, WhenSecret, WhenText};
 use muxtap_base::files::{SecretError, read_secret};
 use muxtap_net::remote::{self, Address};
 use serde_json::{Value, json};
@@ -29,6 +29,8 @@ pub(crate) struct Post {
     preset: Option<WhenPreset>,
     template: Option<Value>,
     headers: Vec<(header::HeaderName, WhenText)>,
+    /// The page's view of agents.
+    agents: Option<String>,
 }
 
 /// A request that is ready to be sent.
@@ -43,16 +45,14 @@ struct Ready {
 impl Post {
     /// Checks a request. Error: the field, and what is wrong with it, without its value.
     pub(crate) fn of(post: &WhenPost) -> Result<Self, String> {
-        let WhenPost { url, preset, template, headers } = post;
+        let WhenPost { url, preset, template, headers, page } = post;
         if preset.is_some() && template.is_some() {
             return Err("post: preset and template; expected at most one".into());
         }
+        let agents = page.as_deref().map(|page| agents_view(page, *preset)).transpose()?;
         match url {
             WhenText::Plain(url) => {
-                if url
-                    .parse::<hyper::Uri>()
-                    .is_ok_and(|uri| uri.authority().is_some_and(|host| host.as_str().contains('@')))
-                {
+                if has_user(url) {
                     return Err("post.url: a user or a password in the URL; expected the URL in env or file, or the \
                                 password in a header"
                         .into());
@@ -83,7 +83,7 @@ impl Post {
             Ok((header, value.clone()))
         });
         let headers = headers.collect::<Result<_, String>>()?;
-        Ok(Self { url: url.clone(), preset: *preset, template: template.clone(), headers })
+        Ok(Self { url: url.clone(), preset: *preset, template: template.clone(), headers, agents })
     }
 
     /// Sends the request about these facts, within its time limit. Error: why it failed, without a secret.
@@ -148,7 +148,7 @@ impl Post {
                     .filter(|(_, topic)| !topic.is_empty() && !topic.contains('?'))
                     .ok_or("post.url: no topic at the end of the URL; expected https://HOST/TOPIC")?;
                 path = format!("{parent}/");
-                ntfy(&topic, facts)
+                ntfy(&topic, facts, self.agents.as_deref())
             }
             (None, Some(template)) => filled(template, facts),
             (None, None) => {
@@ -167,6 +167,25 @@ fn parse(url: &str) -> Result<(Address, String), String> {
     let uri: hyper::Uri = url.trim().parse().map_err(|_| wrong())?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok((address, if path.is_empty() { "/".into() } else { path.to_owned() }))
+}
+
+/// Returns whether a URL has a user or a password.
+fn has_user(url: &str) -> bool {
+    url.parse::<hyper::Uri>().is_ok_and(|uri| uri.authority().is_some_and(|host| host.as_str().contains('@')))
+}
+
+/// Checks the address of a page, and returns that of its view of agents, which needs a login there: the
+/// service that delivers the push, and its readers, get no right by it.
+fn agents_view(page: &str, preset: Option<WhenPreset>) -> Result<String, String> {
+    if preset != Some(WhenPreset::Ntfy) {
+        return Err("post.page: only a push of ntfy has buttons; expected preset = \"ntfy\"".into());
+    }
+    match parse(page) {
+        Ok((_, path)) if path == "/" && !has_user(page) && !page.contains(['#', '?']) => {
+            Ok(format!("{}/#agents", page.trim().trim_end_matches('/')))
+        }
+        _ => Err("post.page: not the address of a page; expected https://HOST:PORT".into()),
+    }
 }
 
 fn check_secret(field: &str, secret: &WhenSecret) -> Result<(), String> {
@@ -280,8 +299,16 @@ fn message(facts: &Facts) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn ntfy(topic: &str, facts: &Facts) -> Value {
-    json!({ "topic": topic, "title": format!("{}: {}", facts.rule, facts.place()), "message": facts.summary() })
+fn ntfy(topic: &str, facts: &Facts, agents: Option<&str>) -> Value {
+    let title = format!("{}: {}", facts.rule, facts.place());
+    let mut body = json!({ "topic": topic, "title": title, "message": facts.summary() });
+    let asks = [AgentState::Permission, AgentState::Question].map(AgentState::as_str).contains(&&*facts.state);
+    if let Some(url) = agents.filter(|_| facts.kind == "agent" && asks)
+        && let Some(fields) = body.as_object_mut()
+    {
+        fields.insert("actions".into(), json!([{ "action": "view", "label": "Answer", "url": url }]));
+    }
+    body
 }
 
 #[cfg(test)]
@@ -351,6 +378,30 @@ mod tests {
             ("/base/", &json!("top"), &json!("x"))
         );
         assert!(post("url='http://localhost:1/'\npreset='ntfy'").unwrap().ready(&facts("x")).is_err());
+    }
+
+    /// WN14.
+    #[test]
+    fn a_push_about_a_question_leads_to_the_page_and_grants_nothing() {
+        let fields = |page: &str| format!("url='http://localhost:1/top'\npreset='ntfy'\npage='{page}'");
+        let asks = |state: &str| Facts { kind: "agent", agent: "claude".into(), state: state.into(), ..facts("rm x?") };
+        let actions =
+            |page: &str, facts: &Facts| post(&fields(page)).unwrap().ready(facts).unwrap().body["actions"].clone();
+        for (page, state) in [("https://box:7717", "permission"), ("https://box:7717/", "question")] {
+            let button = json!([{ "action": "view", "label": "Answer", "url": "https://box:7717/#agents" }]);
+            assert_eq!(actions(page, &asks(state)), button, "{page}");
+        }
+        assert_eq!(actions("https://box", &asks("idle")), Value::Null);
+        assert_eq!(actions("https://box", &facts("permission")), Value::Null);
+        let without = post("url='http://localhost:1/top'\npreset='ntfy'").unwrap();
+        assert_eq!(without.ready(&asks("permission")).unwrap().body["actions"], Value::Null);
+        for wrong in
+            ["box", "https://box/x", "https://me:s3@box", "https://box/#code=s3", "https://box/?s3", "javascript:s3"]
+        {
+            let refused = post(&fields(wrong)).map(|_| ()).unwrap_err();
+            assert!(refused.starts_with("post.page") && !refused.contains("s3"), "{refused}");
+        }
+        assert!(post("url='http://localhost/x'\npreset='slack'\npage='https://box'").unwrap_err().contains("ntfy"));
     }
 
     /// WN7.
