@@ -1,11 +1,29 @@
 //! CPU time and memory of a process, from `/proc`.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::HashMap, fs, path::Path, time::Duration};
 
 /// Returns the CPU time of all its threads so far.
 pub fn cpu(pid: u32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
     tasks.flatten().filter_map(|task| run_time(&task.path())).sum()
+}
+
+/// The CPU times of a process's threads, by their ids.
+pub struct Threads(HashMap<String, Duration>);
+
+impl Threads {
+    pub fn of(pid: u32) -> Self {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs").flatten();
+        let id = |task: &fs::DirEntry| task.file_name().to_string_lossy().into_owned();
+        Self(tasks.filter_map(|task| Some((id(&task), run_time(&task.path())?))).collect())
+    }
+
+    /// Returns the CPU time since an earlier moment. Of a thread that has ended since it is not known, but the
+    /// sum of a process's threads would even become smaller by its whole life.
+    pub fn since(&self, before: &Self) -> Duration {
+        let of = |(id, time): (&String, &Duration)| time.saturating_sub(before.0.get(id).copied().unwrap_or_default());
+        self.0.iter().map(of).sum()
+    }
 }
 
 /// Returns the CPU time of a process and of its running children.

@@ -219,14 +219,7 @@ impl Topology {
                 _server,
             ] = row;
             let session_id = session_id.strip_prefix(b"\n").unwrap_or(session_id);
-            let text = |bytes: &[u8]| {
-                let mut bytes = bytes.to_vec();
-                if octal_encoded {
-                    let length = octal::decode_in_place(&mut bytes);
-                    bytes.truncate(length);
-                }
-                String::from_utf8_lossy(&bytes).into_owned()
-            };
+            let text = |bytes: &[u8]| text(bytes, octal_encoded);
             let (Some(session), Some(window), Some(pane)) =
                 (SessionId::from_bytes(session_id), WindowId::from_bytes(window_id), PaneId::from_bytes(pane_id))
             else {
@@ -360,6 +353,16 @@ fn split<'a>(body: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
         from = at + separator.len();
     }
     pieces
+}
+
+/// Returns a value as text.
+fn text(bytes: &[u8], octal_encoded: bool) -> String {
+    let mut bytes = bytes.to_vec();
+    if octal_encoded {
+        let length = octal::decode_in_place(&mut bytes);
+        bytes.truncate(length);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn number<T: std::str::FromStr + Default>(bytes: &[u8]) -> T {
