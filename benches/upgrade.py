@@ -271,21 +271,24 @@ KINDS = [
 
 
 def steps(log):
-    """How long each step took, and steps 4 to 6 together: the median and the longest time, and the most bytes."""
-    found, quiet = {}, 0
+    """How long each step took, and for how long its thread ran; steps 4 to 6 of the old daemon together."""
+    found, quiet = {}, []
     for line in open(log):
         try:
             fields = json.loads(line)
         except ValueError:
             continue
         if "so_far_ms" in fields:
-            found.setdefault(f"{fields['side']}: {fields['step']}", []).append((fields["ms"], fields["bytes"]))
+            step = fields["ms"], fields.get("cpu_ms", 0), fields["bytes"]
+            found.setdefault(f"{fields['side']}: {fields['step']}", []).append(step)
             if fields["side"] == "old":
-                quiet = fields["ms"] + (0 if fields["step"] == "finish requests" else quiet)
+                quiet = ([] if fields["step"] == "finish requests" else quiet) + [step]
                 if fields["step"] == "await its begin":
-                    found.setdefault("steps 4 to 6", []).append((round(quiet, 1), 0))
-    return {step: {"median ms": sorted(ms for ms, _ in times)[len(times) // 2], "longest ms": max(times)[0],
-                   "bytes": max(size for _, size in times)} for step, times in found.items()}
+                    found.setdefault("steps 4 to 6", []).append([round(sum(all), 1) for all in zip(*quiet)])
+    middle = lambda values: sorted(values)[len(values) // 2]
+    return {step: {"median ms": middle(all[0]), "longest ms": max(all[0]), "median cpu ms": middle(all[1]),
+                   "longest cpu ms": max(all[1]), "bytes": max(all[2])}
+            for step, all in ((step, list(zip(*times))) for step, times in found.items())}
 
 
 def main():

@@ -450,34 +450,38 @@ impl Predecessor<'_> {
             .belongings(guard, self.engine)
             .map_err(|error| failed(format!("cannot duplicate the listening sockets: {error}")))?;
         let held = OnceLock::new();
+        // First what takes longest, while all else is served: the replies of tmux to what pages have typed.
         let settle = async {
-            self.open.pause();
-            let requests = self.app.replacing().settle(force).await?;
-            // Some may have begun meanwhile.
-            if !force {
-                self.check()?;
-            }
-            // Before anything else stops: what an agent has asked for may need tmux.
-            let (sessions, stored_sessions, of_sessions) = self.rooms.sessions.hold(force).await?;
-            let (pages, stored) = tokio::time::timeout(TYPE_LIMIT, self.pages.hold()).await.map_err(|_| {
+            let pages = tokio::time::timeout(TYPE_LIMIT, self.pages.hold()).await.map_err(|_| {
                 Error::new(ErrorCode::Conflict, "tmux does not accept what a page types; try again, or close the page")
             })?;
             let held = &held;
             Ok(async move {
-                // What reads panes stops when no output comes any more, and misses none.
-                let (recordings, recorded, mut descriptors) = self.rooms.recordings.hold(force).await?;
-                let _ = held.set(Held { requests, pages, recordings, sessions });
-                let failed =
-                    |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
-                let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
-                let mcp_sessions = serde_json::to_string(&self.app.stored_mcp_sessions());
-                let mcp_sessions = mcp_sessions.map_err(|error| failed(&error))?;
-                let beside = StoredBeside { pages, mcp_sessions, recordings: recorded, force };
-                let sessions = StoredSessions { descriptors: of_sessions.len(), sessions: stored_sessions };
-                descriptors.extend(of_sessions);
-                let bytes = postcard::to_allocvec(&(beside, sessions));
-                let belongings = Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors };
-                Ok(handover::Beside { belongings, force })
+                self.open.pause();
+                let requests = self.app.replacing().settle(force).await?;
+                // Some may have begun meanwhile.
+                if !force {
+                    self.check()?;
+                }
+                // Before control clients stop: what an agent has asked for may need tmux.
+                let (sessions, stored_sessions, of_sessions) = self.rooms.sessions.hold(force).await?;
+                Ok(async move {
+                    // What reads panes stops when no output comes any more, and misses none.
+                    let (recordings, recorded, mut descriptors) = self.rooms.recordings.hold(force).await?;
+                    let stored = self.pages.stored(&pages);
+                    let _ = held.set(Held { requests, pages, recordings, sessions });
+                    let failed =
+                        |error: &dyn std::fmt::Display| Error::internal(format!("cannot store the pages: {error}"));
+                    let pages = serde_json::to_string(&stored).map_err(|error| failed(&error))?;
+                    let mcp_sessions = serde_json::to_string(&self.app.stored_mcp_sessions());
+                    let mcp_sessions = mcp_sessions.map_err(|error| failed(&error))?;
+                    let beside = StoredBeside { pages, mcp_sessions, recordings: recorded, force };
+                    let sessions = StoredSessions { descriptors: of_sessions.len(), sessions: stored_sessions };
+                    descriptors.extend(of_sessions);
+                    let bytes = postcard::to_allocvec(&(beside, sessions));
+                    let belongings = Belongings { bytes: bytes.map_err(|error| failed(&error))?, descriptors };
+                    Ok(handover::Beside { belongings, force })
+                })
             })
         };
         let handed_over = Box::pin(self.engine.hand_over_to(process, socket, belongings, settle, stop)).await;

@@ -23,7 +23,10 @@ use muxtap_tmux::{Address, PausedLink, ProcessProbe, ServerLink, StoredLink};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use self::copy::{CopiedPanes, Copy, StoredPane};
+use self::{
+    copy::{CopiedPanes, Copy, StoredPane},
+    steps::Steps,
+};
 use crate::{
     Engine, Host, Options, PaneState, Past,
     events::Trails,
@@ -214,7 +217,14 @@ impl Engine {
     /// Error: a tmux server does not reply within `limit`; everything goes on then.
     #[doc(hidden)]
     pub async fn pause(&self, limit: Duration) -> Result<PausedEngine> {
-        self.pause_beside(limit, async { Ok(Beside::default()) }, &CopiedPanes::default()).await
+        let steps = &mut Steps::begin("old");
+        self.pause_beside(limit, async { Ok(Beside::default()) }, &CopiedPanes::default(), steps).await
+    }
+
+    /// Waits until what panes have printed was read; for `limit` at most. Nothing stops.
+    async fn catch_up(&self, limit: Duration) {
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        futures_util::future::join_all(hosts.iter().map(|host| host.server().catch_up(limit))).await;
     }
 
     /// Pauses as [`Engine::pause`] does. `beside` is awaited when nothing is read any more. `copied`: what
@@ -224,20 +234,25 @@ impl Engine {
         limit: Duration,
         beside: impl Future<Output = Result<Beside>>,
         copied: &CopiedPanes,
+        steps: &mut Steps,
     ) -> Result<PausedEngine> {
         // First: a wait that is beginning may need replies of tmux.
         let waits = Waits::hold(self, limit).await?;
+        steps.ended("hold waits", 0);
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let paused = hosts.iter().map(|host| host.server().pause(limit));
         let paused = futures_util::future::join_all(paused).await.into_iter().collect::<Result<Vec<_>>>()?;
         let mut links: Vec<_> = hosts.into_iter().zip(paused).filter_map(|(host, link)| Some((host, link?))).collect();
         // The order of the state.
         links.sort_by(|(a, _), (b, _)| a.socket().cmp(b.socket()));
+        steps.ended("stop reading", 0);
         let beside = beside.await?;
+        steps.ended("stop recordings", 0);
         let mut descriptors: Vec<_> = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
         descriptors.extend(beside.belongings.descriptors);
         let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
         let state = self.store_with(&stored, beside.force, beside.belongings.bytes, copied)?;
+        steps.ended("store", state.len());
         let links = links.into_iter().map(|(_, link)| link).collect();
         Ok(PausedEngine { engine: self.clone(), state, descriptors, links, waits })
     }

@@ -1,4 +1,4 @@
-//! Bodies that hold a value until they are dropped.
+//! Bodies that hold a value until they are dropped, and bodies that begin later.
 
 use std::{
     pin::Pin,
@@ -27,6 +27,40 @@ impl<T: Unpin> HttpBody for Held<T> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Returns the body, which has nothing yet when it is read for the first time.
+pub(super) fn begins_later(body: Body) -> Body {
+    Body::new(BeginsLater { body, was_read: false })
+}
+
+struct BeginsLater {
+    body: Body,
+    was_read: bool,
+}
+
+impl HttpBody for BeginsLater {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if !std::mem::replace(&mut self.was_read, true) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         Pin::new(&mut self.body).poll_frame(context)
     }
 

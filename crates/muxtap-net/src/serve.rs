@@ -36,7 +36,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Peer,
-    held::holding,
+    held::{begins_later, holding},
     owner::{self, Ends},
     places::{self, Credential, Place, Places},
     seldom::Seldom,
@@ -562,9 +562,11 @@ impl Service<Request<Incoming>> for Requests {
         let (answer, is_stream) = (self.router.call(request), self.is_stream.clone());
         let in_progress = (self.responding.clone(), self.permit.place.as_ref().map(Place::respond));
         async move {
-            let response = answer.await?;
+            let mut response = answer.await?;
             if response.extensions().get::<Streaming>().is_some() {
                 is_stream.store(true, Ordering::Relaxed);
+                // The connection is moved once it waits: without this, only when its reader lags.
+                response = response.map(begins_later);
             }
             Ok(response.map(|body| holding(body, in_progress)))
         }

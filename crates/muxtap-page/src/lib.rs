@@ -60,7 +60,7 @@ pub struct StoredPages {
 
 /// Pages that are being handed over: what they type is ignored, and they send it again to their
 /// next connection. Dropped, they go on here.
-pub struct HeldPages(#[expect(dead_code, reason = "held until it is dropped")] lines::HeldLines);
+pub struct HeldPages(lines::HeldLines);
 
 /// How pages get a port.
 #[derive(Default)]
@@ -89,11 +89,14 @@ impl Pages {
         requests
     }
 
-    /// Stops taking typed input, and returns the state for another daemon once all has its outcome.
-    pub async fn hold(&self) -> (HeldPages, StoredPages) {
-        let lines = self.lines.hold().await;
-        let stored = StoredPages { lines: lines.store(), url: self.own_url() };
-        (HeldPages(lines), stored)
+    /// Stops taking typed input, and waits until what was taken has its outcome.
+    pub async fn hold(&self) -> HeldPages {
+        HeldPages(self.lines.hold().await)
+    }
+
+    /// Returns the state for another daemon: also of pages that have connected since they are held.
+    pub fn stored(&self, held: &HeldPages) -> StoredPages {
+        StoredPages { lines: held.0.store(), url: self.own_url() }
     }
 
     /// Continues the state of another daemon.

@@ -374,11 +374,16 @@ mod tests {
         for seq in 2..=5 {
             assert!(first.line.take(seq, typed(), nowhere()).is_none(), "{seq}");
         }
+        // Requests are still carried out: a page may connect.
+        let late = lines.attach(&engine, None).unwrap();
+        assert!(late.line.take(1, typed(), nowhere()).is_none());
         let stored = serde_json::to_string(&held.store()).unwrap();
         let next = Lines::default();
         next.restore(&engine, serde_json::from_str(&stored).unwrap());
         let continued = next.attach(&engine, Some(&first.line.id)).unwrap();
         assert_eq!((continued.taken, continued.refused.len()), (1, 1));
+        let late_continued = next.attach(&engine, Some(&late.line.id)).unwrap();
+        assert_eq!((&late_continued.line.id, late_continued.taken), (&late.line.id, 0));
         assert!(continued.line.take(1, typed(), nowhere()).is_some_and(|outcome| outcome.is_err()), "the same outcome");
         for seq in 2..=5 {
             assert!(continued.line.take(seq, typed(), nowhere()).is_none(), "{seq}");

@@ -63,6 +63,11 @@ pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
 /// Maximum number of bytes per read from a client, and the size requested for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
+/// Maximum number of bytes of output that are handed over in a row: then the thread's other tasks run. Under
+/// a flood the next event is always ready.
+const IN_A_ROW: usize = 32 * 1024;
+/// The bytes that an event counts for, beside its output.
+const EVENT_BYTES: usize = 128;
 /// Time that a client has to exit after its input was closed.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -164,6 +169,10 @@ struct Shared {
     reads: AtomicU64,
     /// The time that the oldest output since the last tick lay in the server, in milliseconds.
     oldest_ms: AtomicU64,
+    /// Whether all that came was read when the draining task looked last.
+    is_caught_up: AtomicBool,
+    /// Notified when it is.
+    caught_up: Notify,
     /// Notified when a silent server has sent something.
     spoke: Notify,
     /// Set once the client is to exit. The draining task checks it before each event, so it is an
@@ -278,6 +287,8 @@ impl Connection {
             more: Notify::new(),
             reads: AtomicU64::new(0),
             oldest_ms: AtomicU64::new(0),
+            is_caught_up: AtomicBool::new(false),
+            caught_up: Notify::new(),
             spoke: Notify::new(),
             close: SetOnce::new(),
             pause: Mutex::default(),
@@ -355,12 +366,42 @@ impl Connection {
     /// Returns the next event; `None` when the connection can stop instead. The last line that a pause
     /// waits for may be one without an event.
     async fn next_event(&self, stream: &mut Wire) -> Option<Option<io::Result<Event>>> {
-        poll_fn(|context| match stream.poll_next_unpin(context) {
-            Poll::Ready(event) => Poll::Ready(Some(event)),
-            Poll::Pending if self.is_pause_due(stream) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+        poll_fn(|context| {
+            let polled = stream.poll_next_unpin(context);
+            self.set_caught_up(polled.is_pending());
+            match polled {
+                Poll::Ready(event) => Poll::Ready(Some(event)),
+                Poll::Pending if self.is_pause_due(stream) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
         })
         .await
+    }
+
+    fn set_caught_up(&self, is_caught_up: bool) {
+        // Read for each event, and seldom written.
+        if self.0.is_caught_up.load(Ordering::Relaxed) != is_caught_up {
+            self.0.is_caught_up.store(is_caught_up, Ordering::Relaxed);
+            self.0.caught_up.notify_waiters();
+        }
+    }
+
+    /// Resolves when all that came was read, or when the connection has ended.
+    pub(super) async fn caught_up(&self) {
+        // What arrived just now must be noticed first.
+        tokio::task::yield_now().await;
+        let mut caught_up = pin!(self.0.caught_up.notified());
+        loop {
+            // First: it may change from here on.
+            caught_up.as_mut().enable();
+            if self.0.is_caught_up.load(Ordering::Relaxed) {
+                return;
+            }
+            tokio::select! {
+                () = caught_up.as_mut() => caught_up.set(self.0.caught_up.notified()),
+                () = self.0.closed.cancelled() => return,
+            }
+        }
     }
 
     /// Stops reading until the request is over. Returns whether another process continues.
@@ -642,9 +683,13 @@ impl Connection {
             process.ended().await;
             tokio::time::sleep(LEAVE_LIMIT).await;
         });
-        let mut routes = Routes::default();
+        let (mut routes, mut in_a_row) = (Routes::default(), 0);
         // Under a flood a next event is always ready, and nothing else would be polled.
         while !self.0.close.initialized() {
+            if in_a_row >= IN_A_ROW {
+                in_a_row = 0;
+                tokio::task::yield_now().await;
+            }
             if self.is_pause_due(stream)
                 && let Some(request) = self.take_pause()
             {
@@ -675,6 +720,7 @@ impl Connection {
                     self.answered(answers);
                 }
                 Some(Ok(event)) => {
+                    in_a_row += EVENT_BYTES + output_bytes(&event);
                     if let Event::Output { age_ms: Some(age), .. } = event
                         && age > self.0.oldest_ms.load(Ordering::Relaxed)
                     {
@@ -696,5 +742,13 @@ impl Connection {
             tracing::error!("a bug in muxtap: the callback of a reply panicked; closing {}", self.name());
             self.give_up(Lost::Ended);
         }
+    }
+}
+
+/// Returns the number of bytes that a pane printed.
+fn output_bytes(event: &Event) -> usize {
+    match event {
+        Event::Output { data, .. } => data.len(),
+        _ => 0,
     }
 }

@@ -156,6 +156,16 @@ impl StoredLink {
 }
 
 impl ServerLink {
+    /// Waits until each control client was read up to a moment at which nothing more was in its pipe; for
+    /// `limit` at most. Nothing stops, and nothing is asked. A pause right afterwards takes less time: what
+    /// it waits for does not come behind output that was not read yet.
+    pub async fn catch_up(&self, limit: Duration) {
+        let serving = self.inner().serving();
+        let caught_up = futures_util::future::join_all(serving.iter().map(Connection::caught_up));
+        // A server that prints faster than this process reads prevents nothing.
+        let _ = tokio::time::timeout(limit, caught_up).await;
+    }
+
     /// Stops reading from all control clients and sending to them, at the beginning of a line of each.
     /// `None`: no client is attached.
     ///
@@ -165,12 +175,7 @@ impl ServerLink {
         let inner = self.inner();
         let paused = tokio::time::timeout(limit, async {
             let still = Still::begin(inner).await;
-            let serving: Vec<_> = {
-                let model = inner.lock();
-                let serving = model.covering.values().filter(|covering| covering.is_serving());
-                serving.filter_map(|covering| covering.connection.clone()).collect()
-            };
-            let paused = futures_util::future::join_all(serving.iter().map(Connection::pause)).await;
+            let paused = futures_util::future::join_all(inner.serving().iter().map(Connection::pause)).await;
             paused.into_iter().collect::<Result<Vec<_>>>().map(|connections| (still, connections))
         });
         let (still, mut connections) = paused.await.map_err(|_| {
@@ -302,6 +307,13 @@ impl Model {
 }
 
 impl Inner {
+    /// Returns the connections that can be paused.
+    fn serving(&self) -> Vec<Connection> {
+        let model = self.lock();
+        let serving = model.covering.values().filter(|covering| covering.is_serving());
+        serving.filter_map(|covering| covering.connection.clone()).collect()
+    }
+
     /// Continues to follow panes. Returns those that have to be read again.
     fn follow_again(self: &Arc<Self>, stored: &[(u32, StoredPane)]) -> Vec<PaneId> {
         let mut read_again = Vec::new();

@@ -35,6 +35,9 @@ use crate::{Engine, Options};
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// The longest that the copying of panes may take, and their restoring. Nothing has stopped meanwhile.
 const COPY_LIMIT: Duration = Duration::from_secs(300);
+/// The longest that the old daemon waits for a moment at which it has read what panes print. Nothing has
+/// stopped meanwhile.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that the old daemon may take to finish its requests, and tmux to reply.
@@ -111,18 +114,19 @@ impl Engine {
     /// Hands everything over as [`Engine::hand_over`] does, to a daemon ([`Successor`]) in this process,
     /// which is killed if it fails after it may have begun: two processes must not read the same clients.
     ///
-    /// `settle` is awaited once the process can use the belongings, before anything stops: after it,
-    /// nothing may send requests to tmux until this returns. It returns another future, which is awaited
-    /// when no control client is read any more, and returns what the daemon has beside the engine. An
-    /// error of either is one of the handover. `stop` cancels the handover until the process gets
-    /// everything; after that it has no effect. Returned is this engine, which must leave.
+    /// `settle` is awaited once the process can use the belongings and has copied the panes, while
+    /// requests are still carried out. It returns another future: after it, nothing may send requests to
+    /// tmux until this returns. That one returns a third future, which is awaited when no control client
+    /// is read any more, and returns what the daemon has beside the engine. An error of any is one of the
+    /// handover. `stop` cancels the handover until the process gets everything; after that it has no
+    /// effect. Returned is this engine, which must leave.
     #[doc(hidden)]
-    pub async fn hand_over_to<B: Future<Output = Result<Beside>>>(
+    pub async fn hand_over_to<Q: Future<Output = Result<B>>, B: Future<Output = Result<Beside>>>(
         &self,
         process: &Foreign,
         socket: UnixStream,
         belongings: Belongings,
-        settle: impl Future<Output = Result<B>>,
+        settle: impl Future<Output = Result<Q>>,
         stop: &CancellationToken,
     ) -> std::result::Result<PausedEngine, NotTaken> {
         let mut talk = Talk::old(socket);
@@ -133,7 +137,12 @@ impl Engine {
             talk.expect(&Message::Usable).await?;
             talk.steps.ended("prepare", 0);
             let copied = self.copy(&mut talk).await?;
-            let beside = settle.await?;
+            // The replies that step 4 waits for come behind what panes have printed.
+            self.catch_up(CATCH_UP_LIMIT).await;
+            talk.steps.ended("catch up", 0);
+            let quiesce = settle.await?;
+            talk.steps.ended("finish typing", 0);
+            let beside = quiesce.await?;
             talk.steps.ended("finish requests", 0);
             self.ready(&mut talk, beside, &copied).await
         };
@@ -170,9 +179,8 @@ impl Engine {
         beside: impl Future<Output = Result<Beside>>,
         copied: &CopiedPanes,
     ) -> Result<PausedEngine> {
-        let mut paused = self.pause_beside(PAUSE_LIMIT, beside, copied).await?;
+        let mut paused = self.pause_beside(PAUSE_LIMIT, beside, copied, &mut talk.steps).await?;
         let descriptors = paused.take_descriptors();
-        talk.steps.ended("stop reading and store", paused.state().len());
         talk.send(&Message::State(u32::try_from(descriptors.len()).unwrap_or(u32::MAX))).await?;
         talk.send_file(paused.state(), descriptors).await.map_err(|error| failed("the state was not sent", &error))?;
         talk.steps.ended("send", paused.state().len());

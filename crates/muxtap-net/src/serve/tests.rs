@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use axum::{Extension, body::Body, routing::get};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -210,4 +210,39 @@ async fn half_a_request_does_not_keep_a_process_that_another_one_has_replaced() 
     go.notify_one();
     assert!(rest(later).await.ends_with("answered"));
     timeout(NEVER, served.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_is_written_by_other_threads_from_its_first_byte_on() {
+    const PIECES: usize = 8;
+    let threads = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let router = {
+        let threads = threads.clone();
+        // Each piece is there at once.
+        let pieces = move || {
+            let threads = threads.clone();
+            stream::iter(0..PIECES).map(move |_| {
+                threads.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
+                Ok::<_, io::Error>(Bytes::from_static(b"piece"))
+            })
+        };
+        let streamed = || async move { (Extension(Streaming), Body::from_stream(pieces())) };
+        Router::new().route("/stream", get(streamed))
+    };
+    let mut writers = tokio::runtime::Builder::new_multi_thread();
+    let writers = writers.worker_threads(1).thread_name("writer").enable_all().build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+    let (listener, open) = (Listener::Tcp(listener), OpenConnections::default());
+    let served = tokio::spawn(serve(listener, router, Limits::TCP, writers.handle().clone(), open, stop.clone()));
+    let mut stream = asked(addr, "/stream").await;
+    let mut read = Vec::new();
+    while !read.ends_with(b"0\r\n\r\n") {
+        assert!(timeout(NEVER, stream.read_buf(&mut read)).await.unwrap().unwrap() > 0);
+    }
+    assert_eq!(*threads.lock().unwrap(), vec![Some("writer".to_owned()); PIECES]);
+    drop(stream);
+    stop.cancel();
+    timeout(NEVER, served).await.unwrap().unwrap();
+    writers.shutdown_background();
 }

@@ -628,3 +628,38 @@ async fn a_server_that_sends_no_reply_cannot_be_paused_and_loses_nothing() {
     assert!(later.await.unwrap().is_ok());
     assert!(server.inner.guests.try_acquire().is_ok() && server.inner.arrivals.try_acquire().is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn other_tasks_run_while_a_pane_floods() {
+    const LINES: usize = 1024;
+    let (server, mut wire) = one_pane().await;
+    // All of it is in the pipe before any is read.
+    for _ in 0..LINES {
+        wire.say("%output %1 x");
+    }
+    let (mut all, mut turns) = (0, 0);
+    while all < LINES {
+        tokio::task::yield_now().await;
+        let some = server.told_besides().len();
+        turns += usize::from(some > 0);
+        all += some;
+    }
+    // Each line counts for more than 128 bytes, and 32 KiB are handed over in a row.
+    assert!(turns >= LINES * 128 / (32 * 1024), "{turns} turns of another task");
+}
+
+/// Nothing is asked for it: a server that does not reply can be paused as before.
+#[tokio::test(start_paused = true)]
+async fn a_client_has_caught_up_when_all_that_came_was_read() {
+    const LINES: usize = 1024;
+    let (server, mut wire) = one_pane().await;
+    server.server.catch_up(LIMIT).await;
+    for _ in 0..LINES {
+        wire.say("%output %1 x");
+    }
+    server.server.catch_up(LIMIT).await;
+    assert_eq!(server.told_besides().len(), LINES);
+    let begun = Instant::now();
+    assert!(server.server.pause(LIMIT).await.unwrap().is_some());
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
