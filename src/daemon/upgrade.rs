@@ -47,8 +47,8 @@ const REPLACE: &str = "--replace";
 const OF_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 /// How long the daemon may take to begin the conversation.
 const BEGIN_LIMIT: Duration = Duration::from_secs(10);
-/// How long what pages have typed may take to reach tmux.
-const TYPE_LIMIT: Duration = Duration::from_secs(2);
+/// How long what pages have typed may take to reach tmux. Nothing else has stopped meanwhile.
+const TYPE_LIMIT: Duration = Duration::from_secs(10);
 /// The most things that an error names.
 const MOST_NAMED: usize = 8;
 /// How long a process that has failed may take to exit by itself.

@@ -38,6 +38,8 @@ const COPY_LIMIT: Duration = Duration::from_secs(300);
 /// The longest that the old daemon waits for a moment at which it has read what panes print. Nothing has
 /// stopped meanwhile.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
+/// The same, after the panes were copied.
+const CATCH_UP_AGAIN_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that the old daemon may take to finish its requests, and tmux to reply.
@@ -136,10 +138,13 @@ impl Engine {
             talk.send_belongings(belongings).await?;
             talk.expect(&Message::Usable).await?;
             talk.steps.ended("prepare", 0);
-            let copied = self.copy(&mut talk).await?;
-            // The replies that step 4 waits for come behind what panes have printed.
+            // What is read now is in the copy.
             self.catch_up(CATCH_UP_LIMIT).await;
             talk.steps.ended("catch up", 0);
+            let copied = self.copy(&mut talk).await?;
+            // The replies that step 4 waits for come behind what panes have printed meanwhile.
+            self.catch_up(CATCH_UP_AGAIN_LIMIT).await;
+            talk.steps.ended("catch up again", 0);
             let quiesce = settle.await?;
             talk.steps.ended("finish typing", 0);
             let beside = quiesce.await?;
