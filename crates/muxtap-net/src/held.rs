@@ -2,6 +2,10 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -39,14 +43,14 @@ impl<T: Unpin> HttpBody for Held<T> {
     }
 }
 
-/// Returns the body, which has nothing yet when it is read for the first time.
-pub(super) fn begins_later(body: Body) -> Body {
-    Body::new(BeginsLater { body, was_read: false })
+/// Returns the body, which has nothing before `is_begun`. Nothing wakes its reader then.
+pub(super) fn begins_later(body: Body, is_begun: Arc<AtomicBool>) -> Body {
+    Body::new(BeginsLater { body, is_begun })
 }
 
 struct BeginsLater {
     body: Body,
-    was_read: bool,
+    is_begun: Arc<AtomicBool>,
 }
 
 impl HttpBody for BeginsLater {
@@ -57,8 +61,7 @@ impl HttpBody for BeginsLater {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if !std::mem::replace(&mut self.was_read, true) {
-            context.waker().wake_by_ref();
+        if !self.is_begun.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         Pin::new(&mut self.body).poll_frame(context)

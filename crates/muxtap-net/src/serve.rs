@@ -430,7 +430,7 @@ impl Server {
     ) -> Result<(), BoxError> {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
-        let is_stream = Arc::new(AtomicBool::new(false));
+        let (is_stream, is_moved) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let responding = Arc::new(());
         let is_idle = {
             let (cut, responding) = (self.idle_cut.clone(), Arc::downgrade(&responding));
@@ -450,6 +450,7 @@ impl Server {
             ends,
             out_of_descriptors: self.out_of_descriptors,
             is_stream: is_stream.clone(),
+            is_moved: is_moved.clone(),
             responding,
         };
         let mut builder = http1::Builder::new();
@@ -471,6 +472,7 @@ impl Server {
         }
         self.open.spawn_on(
             async move {
+                is_moved.store(true, Ordering::Release);
                 tokio::select! {
                     _ = drive(connection.as_mut(), &self.stop, None) => {}
                     () = self.cut.cancelled() => {}
@@ -540,6 +542,8 @@ struct Requests {
     ends: Option<Arc<Ends>>,
     out_of_descriptors: bool,
     is_stream: Arc<AtomicBool>,
+    /// Whether the connection is driven by the threads that write streams.
+    is_moved: Arc<AtomicBool>,
     /// Each request that is open has a clone.
     responding: Arc<()>,
 }
@@ -559,14 +563,15 @@ impl Service<Request<Incoming>> for Requests {
         if self.out_of_descriptors {
             extensions.insert(OutOfDescriptors);
         }
-        let (answer, is_stream) = (self.router.call(request), self.is_stream.clone());
+        let answer = self.router.call(request);
+        let (is_stream, is_moved) = (self.is_stream.clone(), self.is_moved.clone());
         let in_progress = (self.responding.clone(), self.permit.place.as_ref().map(Place::respond));
         async move {
             let mut response = answer.await?;
             if response.extensions().get::<Streaming>().is_some() {
                 is_stream.store(true, Ordering::Relaxed);
                 // The connection is moved once it waits: without this, only when its reader lags.
-                response = response.map(begins_later);
+                response = response.map(|body| begins_later(body, is_moved));
             }
             Ok(response.map(|body| holding(body, in_progress)))
         }
