@@ -83,7 +83,11 @@ fn a_session_of_one_host_is_restored_on_that_host_and_on_another() {
     let far = format!("far/{}", world.socket().display());
     let beside = world.path("beside");
     let other = format!("other/{}", beside.display());
-    // Variables of another host's sessions would need --run (docs/snapshots.md).
+    // Labels and variables of another host's sessions would need --run (docs/snapshots.md).
+    for session in ["b work", "c shares"] {
+        world.tmux(&["set-option", "-u", "-t", session, "@muxtap_session_labels"]);
+    }
+    world.tmux(&["set-option", "-pu", "-t", "b work:9.0", "@muxtap_labels"]);
     let of = ["-t", "b work", "-t", "c shares", "-t", "d links"];
     let save = |name: &str, server: &str| {
         ok(&world, &[&["snapshot", "save", name, "-L", server][..], &of].concat());
