@@ -116,15 +116,96 @@ fn a_session_labels_its_panes() {
     assert!(message.contains("@muxtap_session_labels"), "{message}");
 }
 
-/// A window that several sessions link has the labels of the one in which lists show it, muxtap's own
-/// session is none of them, and a stream follows panes of a session that is labeled later.
+/// A patch with labels that are refused changes nothing else.
+#[test]
+fn a_patch_with_invalid_labels_changes_nothing() {
+    let world = World::with_server();
+    let pane = world.window("exec cat");
+    world.ok(&["label", "-s", "-t", "main", "team=a"]);
+    let before = world.tmux(&["list-panes", "-a", "-F", "#{session_name} #{pane_id} #{pane_title}"]);
+    let many: serde_json::Map<_, _> = (0..33).map(|number| (format!("k{number}"), json!("1"))).collect();
+    let patch = |path: &str, labels: &Value, code: &str| {
+        let body = json!({"name": "changed", "labels": labels});
+        let path = format!("/v1/{path}{}", world.query());
+        let answer = world.http("PATCH", &path, Some(&body)).json();
+        assert_eq!(answer["code"], code, "{answer}");
+    };
+    let of_pane = format!("panes/{}", pane.replace('%', "%25"));
+    for path in ["sessions/main", of_pane.as_str()] {
+        patch(path, &json!({"A": "x"}), "INVALID_ARGUMENT");
+        patch(path, &json!({}), "INVALID_ARGUMENT");
+        patch(path, &Value::Object(many.clone()), "RESOURCE_LIMIT");
+    }
+    patch(&of_pane, &json!({"team": ""}), "CONFLICT");
+    let format = "#{session_name} #{pane_id} #{pane_title}";
+    assert_eq!(world.tmux(&["list-panes", "-a", "-F", format]), before);
+    assert_eq!(world.ok(&["label", "-s", "-t", "main"]), "team=a");
+}
+
+/// Of the sessions that share a window the oldest one gives the labels, whatever their names are.
+#[test]
+fn a_new_view_of_a_session_does_not_change_its_panes_labels() {
+    let world = World::with_server();
+    let pane = world.window("exec cat");
+    world.ok(&["label", "-s", "-t", "main", "role=build"]);
+    world.tmux(&["new-session", "-d", "-t", "main", "-s", "aview"]);
+    assert_eq!(labels(&world, &pane), json!({"role": "build"}));
+    world.ok(&["label", "-s", "-t", "aview", "role=view", "by=view"]);
+    world.tmux(&["rename-session", "-t", "main", "zmain"]);
+    assert_eq!(labels(&world, &pane), json!({"role": "build"}));
+    // As the target of a session, a pane means the one from which it has labels.
+    world.tmux(&["select-window", "-t", "zmain:0"]);
+    world.ok(&["label", "-s", "-t", &pane, "team=a"]);
+    assert_eq!(world.ok(&["label", "-s", "-t", &pane]), "role=build\nteam=a");
+    assert_eq!(world.ok(&["label", "-s", "-t", "zmain"]), "role=build\nteam=a");
+    assert_eq!(world.ok(&["label", "-s", "-t", "aview"]), "by=view\nrole=view");
+    let message = world.error("CONFLICT", &["label", "-t", &pane, "team-"]);
+    let id = world.tmux(&["display-message", "-p", "-t", "zmain:", "#{session_id}"]);
+    assert!(message.contains(&format!("of its session {id};")), "{message}");
+    world.tmux(&["kill-session", "-t", "zmain"]);
+    assert_eq!(labels(&world, &pane), json!({"role": "view", "by": "view"}));
+}
+
+/// A group's sessions are saved and restored in the order of their age, on which the labels depend.
+#[test]
+fn a_restored_groups_panes_inherit_from_the_same_session() {
+    let world = World::with_server();
+    world.ok(&["label", "-s", "-t", "main", "role=build"]);
+    world.tmux(&["new-session", "-d", "-t", "main", "-s", "aview"]);
+    world.ok(&["label", "-s", "-t", "aview", "role=view"]);
+    world.ok(&["snapshot", "save", "all"]);
+    world.ok(&["snapshot", "restore", "all", "--name", "z"]);
+    let list = world.json(&["list-panes"]);
+    let is_restored = |pane: &&Value| pane["session"].as_str().is_some_and(|name| name.starts_with('z'));
+    let restored: Vec<_> = list["panes"].as_array().unwrap().iter().filter(is_restored).collect();
+    assert!(!restored.is_empty() && restored.iter().all(|pane| pane["labels"]["role"] == "build"), "{list}");
+}
+
+/// A pane's, window's or server's option of this name shows in lists, and is not written into the session.
+#[test]
+fn a_session_keeps_its_own_labels_alone() {
+    let world = World::with_server();
+    let first = world.tmux(&["list-panes", "-t", "main", "-F", "#{pane_id}"]);
+    let own = || world.tmux(&["show-options", "-t", "main", "-qv", "@muxtap_session_labels"]);
+    world.ok(&["label", "-s", "-t", "main", "team=é"]);
+    world.tmux(&["set-option", "-p", "-t", &first, "@muxtap_session_labels", "evil=1"]);
+    world.error("CONFLICT", &["label", "-s", "-t", "main", "role=build"]);
+    assert_eq!(own(), "role=build,team=é");
+    world.tmux(&["set-option", "-pu", "-t", &first, "@muxtap_session_labels"]);
+    world.tmux(&["set-option", "-g", "@muxtap_session_labels", "all=1"]);
+    world.ok(&["label", "-s", "-t", "main", "role-"]);
+    assert_eq!(own(), "team=é");
+}
+
+/// A window that several sessions link has the labels of the oldest one, muxtap's own session is none of
+/// them, and a stream follows panes of a session that is labeled later.
 #[test]
 fn a_stream_follows_the_panes_of_a_session_that_is_labeled() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "zeta"]);
     world.tmux(&["link-window", "-d", "-s", "zeta:0", "-t", "main:7"]);
     world.ok(&["label", "-s", "-t", "zeta", "by=zeta"]);
-    assert_eq!(labels(&world, &pane), Value::Null, "lists show the pane in the session main");
+    assert_eq!(labels(&world, &pane), Value::Null, "the session main is older");
     let mark = answering(&world, &["new-session", "-s", "mark"]);
     world.ok(&["label", "-t", &mark, "team=a"]);
     let mut events = Sse::open(&world, "panes=%7Bteam=a%7D&types=output,pane-opened");
@@ -358,6 +439,14 @@ fn rules_select_panes_by_labels_and_label_them() {
         labels(&world, &other) == json!({"by": "rule"})
     });
     assert_eq!(fired("labeled").len(), 2);
+    // What the session gives is not removed, and the other label is set all the same.
+    let inherits = answering(&world, &["new-session", "-s", "apart"]);
+    world.ok(&["label", "-s", "-t", "apart", "role=build"]);
+    eventually("the rule labels a pane of a labeled session", || {
+        type_line(&world, &inherits, "z");
+        labels(&world, &inherits) == json!({"by": "rule", "role": "build"})
+    });
+    eventually("the rule has fired", || fired("labeled").len() == 3);
     let list = world.ok(&["when", "list"]);
     assert!(list.contains("{role=build,by!=rule}") && list.contains("run label"), "{list}");
 }

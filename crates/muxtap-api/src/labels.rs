@@ -66,10 +66,7 @@ impl Labels {
     ///
     /// Errors: `INVALID_ARGUMENT` for an invalid key or value, `RESOURCE_LIMIT` for too many labels.
     pub fn with(&self, changes: &BTreeMap<String, String>) -> Result<Self> {
-        for (key, value) in changes {
-            check_key(key)?;
-            check_value(key, value)?;
-        }
+        check_each(changes)?;
         let labels = self.replaced(changes);
         labels.check()?;
         Ok(labels)
@@ -98,7 +95,7 @@ impl Labels {
     }
 
     /// Checks that one option of tmux may hold these labels. Error: `RESOURCE_LIMIT`.
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let too_many = |what: String| Err(Error::new(ErrorCode::ResourceLimit, what));
         if self.0.len() > LABELS_MOST {
             return too_many(format!("labels: {}; at most {LABELS_MOST} are allowed", self.0.len()));
@@ -134,6 +131,19 @@ impl fmt::Display for Labels {
         }
         Ok(())
     }
+}
+
+/// Checks changes of labels: each key and value, and that there is one. Error: `INVALID_ARGUMENT`.
+pub fn check_changes(changes: &BTreeMap<String, String>) -> Result<()> {
+    if changes.is_empty() {
+        return Err(Error::invalid("labels: empty; expected at least one key"));
+    }
+    check_each(changes)
+}
+
+/// Checks each key and value. Error: `INVALID_ARGUMENT`.
+fn check_each(changes: &BTreeMap<String, String>) -> Result<()> {
+    changes.iter().try_for_each(|(key, value)| check_key(key).and_then(|()| check_value(key, value)))
 }
 
 /// Checks the key of a label. Error: `INVALID_ARGUMENT`.

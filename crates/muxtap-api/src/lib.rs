@@ -36,7 +36,7 @@ pub use events::{Event, EventKind, ProgressState};
 pub use hosts::*;
 pub use labels::{
     LABEL_KEY_BYTES, LABEL_VALUE_BYTES, LABELS_BYTES, LABELS_MOST, LABELS_OPTION, Labels, SESSION_LABELS_OPTION,
-    check_key, check_value, decode as decode_label,
+    check_changes as check_label_changes, check_key, check_value, decode as decode_label,
 };
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use operation::Operation;

@@ -103,15 +103,34 @@ impl Operation {
 
     /// Returns the operation that a patch of a session is.
     pub fn of_session_patch(patch: &PatchRequest) -> Self {
-        if patch.labels.is_some() { Self::Label } else { Self::ChangeSession }
+        if patch.labels.is_some() && patch.name.is_none() { Self::Label } else { Self::ChangeSession }
     }
 
     /// Returns the operation that a patch of a pane is.
     pub fn of_pane_patch(patch: &PatchRequest) -> Self {
+        let labels_alone = PatchRequest { labels: patch.labels.clone(), ..PatchRequest::default() };
         match &patch.respawn {
             Some(respawn) => Self::Respawn { kill: respawn.kill },
-            None if patch.labels.is_some() => Self::Label,
+            None if patch.labels.is_some() && *patch == labels_alone => Self::Label,
             None => Self::ChangePane,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_of_more_than_labels_is_recorded_as_a_change() {
+        let labels = Some([("role".to_owned(), "build".to_owned())].into());
+        let patch = PatchRequest { labels, ..PatchRequest::default() };
+        assert_eq!(Operation::of_session_patch(&patch), Operation::Label);
+        assert_eq!(Operation::of_pane_patch(&patch), Operation::Label);
+        let zoomed = PatchRequest { zoom: Some(true), ..patch.clone() };
+        assert_eq!(Operation::of_pane_patch(&zoomed), Operation::ChangePane);
+        let named = PatchRequest { name: Some("play".to_owned()), ..patch };
+        assert_eq!(Operation::of_session_patch(&named), Operation::ChangeSession);
+        assert_eq!(Operation::of_pane_patch(&named), Operation::ChangePane);
     }
 }

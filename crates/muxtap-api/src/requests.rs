@@ -507,8 +507,7 @@ pub struct PatchRequest {
     /// Leave copy mode and tmux's other modes (panes).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leave_mode: bool,
-    /// Labels to set, by their keys; an empty value removes a label (panes
-    /// and sessions).
+    /// Labels to set, by their keys; an empty value removes a label (panes and sessions).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
 }

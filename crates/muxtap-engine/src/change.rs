@@ -12,6 +12,7 @@ use muxtap_tmux::{LinkState, Request};
 
 use super::{
     PaneState, Server,
+    labels::Inherited,
     spawn::create::{literal, tmux_error},
 };
 
@@ -98,18 +99,19 @@ impl Server {
         let audit = self.engine.audit(Operation::of_session_patch(patch), host, target)?;
         let done = async {
             only(patch, "a session", &["name", "labels"])?;
-            let session = self.session(target).await?;
+            let session = match &patch.labels {
+                Some(_) => self.labeled_session(target).await?,
+                None => self.session(target).await?,
+            };
             audit.resolved(session.id);
-            if patch.name.is_none() && patch.labels.is_none() {
-                return Err(nothing());
-            }
-            if let Some(name) = &patch.name {
+            let rename = patch.name.as_ref().map(|name| {
                 let rename = Command::new("rename-session").opt("-t", session.id.to_string());
-                self.order(None, [rename.end_of_flags().arg(literal(name))]).await?;
-            }
-            match &patch.labels {
-                Some(labels) => self.label_session(session.id, labels).await,
-                None => Ok(()),
+                rename.end_of_flags().arg(literal(name))
+            });
+            match (&patch.labels, rename) {
+                (Some(labels), rename) => self.label_session(session.id, labels, rename.into_iter().collect()).await,
+                (None, Some(rename)) => self.order(None, [rename]).await,
+                (None, None) => Err(nothing()),
             }
         }
         .await;
@@ -153,6 +155,11 @@ impl Server {
 
     /// Changes a pane: its title, labels, size, program and mode, and whether it is active or zoomed.
     pub async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        self.patch_pane_with(target, patch, Inherited::Refused).await
+    }
+
+    /// Changes a pane; `removed`: what the removal of a label does that it has from its session alone.
+    pub(crate) async fn patch_pane_with(&self, target: &str, patch: &PatchRequest, removed: Inherited) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::of_pane_patch(patch), host, target)?;
         let done = async {
@@ -189,11 +196,10 @@ impl Server {
             if commands.is_empty() && patch.respawn.is_none() && patch.labels.is_none() {
                 return Err(nothing());
             }
-            if !commands.is_empty() {
-                self.order(host.live_pane(pane).as_deref(), commands).await?;
-            }
             if let Some(labels) = &patch.labels {
-                self.label(pane, labels).await?;
+                self.label(pane, labels, removed, commands).await?;
+            } else if !commands.is_empty() {
+                self.order(host.live_pane(pane).as_deref(), commands).await?;
             }
             match &patch.respawn {
                 Some(respawn) => self.respawn(&self.resolve_pane(target).await?, respawn).await,

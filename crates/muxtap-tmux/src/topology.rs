@@ -279,25 +279,37 @@ impl Topology {
         topology
     }
 
-    /// Adds the labels of sessions to their panes. A pane of several sessions has those of the first one
-    /// that is no hub, in which lists show it.
+    /// Adds the labels of sessions to their panes.
     fn inherit_labels(&mut self) {
         if self.sessions.iter().all(|session| session.labels.is_empty()) {
             return;
         }
-        let shown: HashMap<_, _> =
-            self.sessions.iter().filter(|row| !row.hub).map(|row| (row.id, &row.labels)).collect();
-        let mut of_windows = HashMap::new();
-        for window in &self.windows {
-            if let Some(labels) = shown.get(&window.session) {
-                of_windows.entry(window.id).or_insert(*labels);
-            }
-        }
+        let givers = self.label_givers();
+        let labels: HashMap<_, _> = self.sessions.iter().map(|row| (row.id, &row.labels)).collect();
         for pane in &mut self.panes {
-            if let Some(labels) = of_windows.get(&pane.window).filter(|labels| !labels.is_empty()) {
+            let giver = givers.get(&pane.window).and_then(|session| labels.get(session));
+            if let Some(labels) = giver.filter(|labels| !labels.is_empty()) {
                 pane.labels = pane.own_labels.over(labels);
             }
         }
+    }
+
+    /// Returns the session from which the panes of each window inherit labels: of those that link the
+    /// window and are no hubs, the oldest one, which has the lowest id. Neither another name nor a new
+    /// view of the window changes it.
+    fn label_givers(&self) -> HashMap<WindowId, SessionId> {
+        let hubs = self.hubs();
+        let mut givers: HashMap<WindowId, SessionId> = HashMap::new();
+        for window in self.windows.iter().filter(|window| !hubs.contains(&window.session)) {
+            let giver = givers.entry(window.id).or_insert(window.session);
+            *giver = (*giver).min(window.session);
+        }
+        givers
+    }
+
+    /// Returns the session from which a pane inherits labels.
+    pub fn label_giver(&self, pane: PaneId) -> Option<SessionId> {
+        self.label_givers().get(&self.pane(pane)?.window).copied()
     }
 
     /// Returns the session with this id.
@@ -454,7 +466,19 @@ mod tests {
         assert_eq!(shown.windows.len(), 1);
     }
 
-    /// A pane inherits from the session in which lists show it, and never from a hub.
+    /// Of a group's sessions the oldest one gives the labels, also if tmux lists another one first.
+    #[test]
+    fn a_new_view_of_a_window_does_not_change_its_panes_labels() {
+        let mut view = values("$2", "", "@1", "%2", "/");
+        (view[1], view[28]) = ("aview", "team=b");
+        let body = row("|", &view) + &row("|", &values("$1", "", "@1", "%2", "/"));
+        let topology = Topology::parse(body.as_bytes(), "|", false);
+        assert_eq!(topology.label_giver(PaneId(2)), Some(SessionId(1)));
+        assert_eq!(topology.panes[0].labels.to_string(), "role=build,team=a");
+        assert_eq!(topology.label_giver(PaneId(3)), None);
+    }
+
+    /// A pane never inherits from a hub.
     #[test]
     fn a_pane_has_the_labels_of_its_session_except_its_own() {
         let body = row("|", &values("$0", "me", "@1", "%2", "/"))

@@ -11,7 +11,7 @@ use muxtap_tmux::Exit;
 
 use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::SpawnKind};
 
-use crate::{PaneState, sync::watch};
+use crate::{PaneState, labels::Inherited, sync::watch};
 
 /// A handle on a pane of a tmux server.
 ///
@@ -365,7 +365,8 @@ impl Pane {
 
     /// Changes the pane's labels: an empty value removes one.
     ///
-    /// Errors: `INVALID_ARGUMENT`, `RESOURCE_LIMIT`; `CONFLICT` if other labels prevail.
+    /// Errors: `INVALID_ARGUMENT`, `RESOURCE_LIMIT`; `CONFLICT`: a label to remove is one of the pane's
+    /// session alone, or other labels prevail.
     ///
     /// ```no_run
     /// # use muxtap_engine as muxtap;
@@ -375,8 +376,18 @@ impl Pane {
     /// # }
     /// ```
     pub async fn label(&self, changes: &BTreeMap<String, String>) -> Result<()> {
+        self.label_with(changes, Inherited::Refused).await
+    }
+
+    /// Changes the pane's own labels, like [`Self::label`], but the removal of a label that the pane has
+    /// from its session alone does nothing.
+    pub async fn label_own(&self, changes: &BTreeMap<String, String>) -> Result<()> {
+        self.label_with(changes, Inherited::Left).await
+    }
+
+    async fn label_with(&self, changes: &BTreeMap<String, String>, removed: Inherited) -> Result<()> {
         let patch = PatchRequest { labels: Some(changes.clone()), ..PatchRequest::default() };
-        self.asking().patch_pane(&self.target(), &patch).await
+        self.asking().patch_pane_with(&self.target(), &patch, removed).await
     }
 
     /// Ends the pane's program and closes the pane.

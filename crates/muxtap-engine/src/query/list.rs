@@ -40,9 +40,10 @@ impl Server {
         Ok(sessions.collect())
     }
 
-    /// Returns one session. For a pane or window: the session that it is in.
+    /// Returns one session. For a window: the session that it is in; for a pane: the one from which it
+    /// inherits labels.
     pub async fn session_info(&self, target: &str) -> Result<SessionInfo> {
-        let id = self.session_id(target).await?;
+        let id = self.labeled_session(target).await?.id.to_string();
         let session = self.sessions().await?.into_iter().find(|session| session.id == id);
         session.ok_or_else(|| Error::not_found(format!("session {target} has just ended")))
     }

@@ -95,7 +95,8 @@ pub(super) async fn type_text(
 }
 
 /// Sets a rule's labels of the event's pane, with the permission and the record of any change. Adds to
-/// `replaced` what was there before, if the rule selects by labels.
+/// `replaced` what was there before, if the rule selects by labels. What the pane has from its session
+/// alone cannot be removed in the pane: the rule's other labels are set all the same.
 pub(super) async fn label(own: &Engine, fired: &Fired, replaced: &mut Replaced) -> Result<String, String> {
     let Fired { rule, facts, .. } = fired;
     let engine = as_rule(own, rule);
@@ -112,7 +113,7 @@ pub(super) async fn label(own: &Engine, fired: &Fired, replaced: &mut Replaced) 
         let value = |key: &String| before.labels.get(key).unwrap_or_default().to_owned();
         *replaced = changes.keys().map(|key| (key.clone(), value(key))).collect();
     }
-    let labeled = on_engine(own.clone(), async move { pane.label(&changes).await });
+    let labeled = on_engine(own.clone(), async move { pane.label_own(&changes).await });
     labeled.await.map(|()| "set".to_owned()).map_err(message)
 }
 
