@@ -361,7 +361,7 @@ fn what_cannot_be_restored_leaves_nothing_behind() {
     world.ok(&["snapshot", "save", "all"]);
     let there = everything(&world);
     let message = world.error("CONFLICT", &["snapshot", "restore", "all"]);
-    assert!(message.contains("--name") && message.contains("\"b work\""), "{message}");
+    assert!(message.contains("--name") && message.contains("\"keep\""), "the oldest session: {message}");
     assert_eq!(everything(&world), there);
     assert!(world.error("INVALID_ARGUMENT", &["snapshot", "restore", "all", "--name", "a:b"]).contains("a:b"));
     assert!(world.error("NOT_FOUND", &["snapshot", "restore", "all", "-t", "nope"]).contains("b work"));

@@ -238,6 +238,12 @@ async fn restore_all(
             made.notes.push(format!("{pane}: not all lines were typed: {}", error.message));
         }
     }
+    for session in sessions {
+        let panes = session.windows.iter().flat_map(|window| window.panes.iter().map(|pane| &pane.labels));
+        for error in panes.chain([&session.labels]).filter_map(|labels| labels.check().err()) {
+            made.notes.push(format!("{}: not set: {}", plain::name(&session.name), error.message));
+        }
+    }
     for directory in &missing {
         made.notes.push(format!("{} no longer exists; its panes started in another directory", plain::name(directory)));
     }
@@ -362,7 +368,7 @@ async fn make_session(
     let set = |(name, value): (&String, &String)| {
         Command::new("set-environment").opt("-t", &id).end_of_flags().arg(name).arg(value)
     };
-    let values: Vec<Command> = session.environment.iter().map(set).chain(labeled(&id, session)).collect();
+    let values: Vec<Command> = session.environment.iter().map(set).collect();
     if !values.is_empty() {
         server.orders("restore", &session.name, values).await?;
     }
@@ -390,8 +396,9 @@ async fn make_session(
         let (_, window) = both.find(|(window, _)| wanted(window))?;
         Some(Command::new("select-window").opt("-t", format!("{id}:{window}")))
     };
-    let orders: Vec<Command> =
-        marked(|window| window.last).into_iter().chain(marked(|window| window.current)).collect();
+    // The session's labels come last: until then, no pane has one that its own label would replace.
+    let marks = marked(|window| window.last).into_iter().chain(marked(|window| window.current));
+    let orders: Vec<Command> = marks.chain(labeled(&id, session)).collect();
     if !orders.is_empty() {
         server.orders("restore", &session.name, orders).await?;
     }
@@ -436,10 +443,15 @@ async fn make_grouped(
     Ok(())
 }
 
+/// Returns whether there are labels, and tmux's option may hold them: those of another file may be too long.
+fn can_be_set(labels: &Labels) -> bool {
+    !labels.is_empty() && labels.check().is_ok()
+}
+
 /// Returns the command that sets a session's labels, if it has any.
 fn labeled(id: &str, session: &Session) -> Option<Command> {
     let set = Command::new("set-option").opt("-t", id).end_of_flags().arg(SESSION_LABELS_OPTION);
-    (!session.labels.is_empty()).then(|| set.arg(session.labels.to_string()))
+    can_be_set(&session.labels).then(|| set.arg(session.labels.to_string()))
 }
 
 fn untold() -> Error {
@@ -655,7 +667,7 @@ fn finish(window: &Window, id: &str, panes: &[String]) -> Vec<Command> {
         orders.push(set(&layout::unescaped(&pane.title)));
         orders.push(Command::new("select-pane").opt("-t", id).opt("-T", THE_WORD));
     }
-    for (pane, id) in both().filter(|(pane, _)| !pane.labels.is_empty()) {
+    for (pane, id) in both().filter(|(pane, _)| can_be_set(&pane.labels)) {
         let set = Command::new("set-option").flag("-p").opt("-t", id).end_of_flags().arg(LABELS_OPTION);
         orders.push(set.arg(pane.labels.to_string()));
     }

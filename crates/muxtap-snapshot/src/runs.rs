@@ -14,7 +14,8 @@ const SPACES: usize = 8;
 /// Returns what a restore with `run` would do beyond making panes.
 ///
 /// Variables come first, since a shell runs the contents of some (`PROMPT_COMMAND`, `BASH_ENV`),
-/// then the labels of sessions, then the labels, programs and lines of panes. Beyond `RUNS_SHOWN`, the last line counts the rest.
+/// then the labels of sessions, then the labels, programs and lines of panes. Beyond `RUNS_SHOWN`, the
+/// last line counts the rest.
 pub fn shown(snapshot: &Snapshot) -> Vec<String> {
     let mut all = lines(snapshot);
     let mut shown: Vec<String> = all.by_ref().take(RUNS_SHOWN).map(|line| cut(&line)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use muxtap_base::glob::Glob;
+use muxtap_base::{glob::Glob, plain};
 use muxtap_engine::{HUB_MARK, HUB_NAME, Server, ValueList};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -13,7 +13,10 @@ use super::{
 };
 
 use muxtap_api::{CaptureRequest, Error, ErrorCode, LABELS_OPTION, Labels, Result, SESSION_LABELS_OPTION};
-use muxtap_core::protocol::{command::Command, ids::PaneId};
+use muxtap_core::protocol::{
+    command::Command,
+    ids::{PaneId, SessionId},
+};
 
 /// The requested content of a snapshot.
 #[derive(Clone, Debug, Default)]
@@ -148,6 +151,9 @@ async fn look(server: &Server, wanted: &HashSet<String>) -> Result<Taken> {
     // Where each window was seen first: its session's name and its index.
     let mut seen: HashMap<&str, (String, u32)> = HashMap::new();
     let mut groups: HashMap<&str, String> = HashMap::new();
+    // Oldest first, as a restore makes them: panes inherit labels from the oldest session of a window.
+    let mut sessions: Vec<&Vec<String>> = sessions.iter().collect();
+    sessions.sort_by_key(|row| row.first().and_then(|id| id.parse::<SessionId>().ok()));
     for row in sessions {
         let [id, name, path, group, hub, _, labels] = row.as_slice() else { continue };
         let is_hub = !hub.is_empty() || name.starts_with(HUB_NAME);
@@ -155,7 +161,7 @@ async fn look(server: &Server, wanted: &HashSet<String>) -> Result<Taken> {
             continue;
         }
         let own: Vec<&Vec<String>> = windows.iter().filter(|row| row.first() == Some(id)).collect();
-        let labels = Labels::parse(labels);
+        let labels = writable(Labels::parse(labels), name, &mut taken.notes);
         let mut session = Session { name: name.clone(), directory: path.clone(), labels, ..Session::default() };
         let leader = Some(group.as_str()).filter(|group| !group.is_empty()).and_then(|group| groups.get(group));
         if let Some(leader) = leader {
@@ -202,6 +208,15 @@ struct MadeWindow {
     ids: Vec<PaneId>,
 }
 
+/// Returns labels that a restore can set, or notes that they are left out.
+fn writable(labels: Labels, place: &str, notes: &mut Vec<String>) -> Labels {
+    if let Err(error) = labels.check() {
+        notes.push(format!("{}: not saved: {}", plain::name(place), error.message));
+        return Labels::default();
+    }
+    labels
+}
+
 fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, session: &str) -> Result<MadeWindow> {
     let [_, _, index, name, active, last, text, width, height, auto_name, window_size] = row else {
         return Err(contradiction("a window has unexpected fields"));
@@ -218,7 +233,7 @@ fn window(row: &[String], panes: &[&Vec<String>], notes: &mut Vec<String>, sessi
         let pane = Pane {
             directory: path.clone(),
             title: title.clone(),
-            labels: Labels::parse(labels),
+            labels: writable(Labels::parse(labels), &format!("{session}:{index}, pane {id}"), notes),
             active: active == "1",
             last: last == "1",
             floating: if is_floating { place.try_into().ok() } else { None },
