@@ -56,7 +56,14 @@ class Nats:
         self.process = subprocess.Popen(["nats-server", "-a", "127.0.0.1", "-p", "-1", "-m", "-1", "--ports_file_dir",
                                          folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         name = f"{folder}/nats-server_{self.process.pid}.ports"
-        ports = until("the NATS server listens", lambda: os.path.exists(name) and json.load(open(name)))
+
+        def written():
+            try:
+                return os.path.exists(name) and json.load(open(name))
+            except ValueError:
+                return None  # half written
+
+        ports = until("the NATS server listens", written)
         self.port = int(ports["nats"][0].rsplit(":", 1)[1])
         self.monitor = ports["monitoring"][0]
 
@@ -468,8 +475,8 @@ def fleet(program, count, waits, seconds):
             print(json.dumps({name: measure()}, ensure_ascii=False), flush=True)
     finally:
         for one in hosts:
-            if one.ttys:
-                subprocess.run(["tmux", "-S", one.tmux_socket, "kill-server"], capture_output=True)
+            # It may run although the opening of panes has failed.
+            subprocess.run(["tmux", "-S", one.tmux_socket, "kill-server"], capture_output=True)
         for process in [*processes, nats.process]:
             process.kill()
             process.wait()
@@ -484,6 +491,8 @@ def main():
             measure = lambda: print(json.dumps(members(int(count))))
         case [program, *numbers]:
             numbers = [int(number) for number in numbers] + [50, 10_000, 10][len(numbers):]
+            if min(numbers) < 1:
+                sys.exit(f"invalid numbers: {numbers}; expected at least 1 each")
             measure = lambda: fleet(os.path.abspath(program), *numbers)
         case _:
             sys.exit(__doc__)

@@ -1,6 +1,6 @@
 //! CPU time and memory of a process, from `/proc`.
 
-use std::{collections::HashMap, fs, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 /// Returns the CPU time of all its threads so far.
 pub fn cpu(pid: u32) -> Duration {
@@ -8,22 +8,10 @@ pub fn cpu(pid: u32) -> Duration {
     tasks.flatten().filter_map(|task| run_time(&task.path())).sum()
 }
 
-/// The CPU times of a process's threads, by their ids.
-pub struct Threads(HashMap<String, Duration>);
-
-impl Threads {
-    pub fn of(pid: u32) -> Self {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs").flatten();
-        let id = |task: &fs::DirEntry| task.file_name().to_string_lossy().into_owned();
-        Self(tasks.filter_map(|task| Some((id(&task), run_time(&task.path())?))).collect())
-    }
-
-    /// Returns the CPU time since an earlier moment. Of a thread that has ended since it is not known, but the
-    /// sum of a process's threads would even become smaller by its whole life.
-    pub fn since(&self, before: &Self) -> Duration {
-        let of = |(id, time): (&String, &Duration)| time.saturating_sub(before.0.get(id).copied().unwrap_or_default());
-        self.0.iter().map(of).sum()
-    }
+/// Returns the CPU time of a process so far, with the threads that have ended, in steps of 10 ms.
+pub fn cpu_of_all_threads(pid: u32) -> Duration {
+    // `utime` and `stime`, the fields 14 and 15.
+    ticks(&format!("/proc/{pid}/stat"), 11)
 }
 
 /// Returns the CPU time of a process and of its running children.
@@ -42,11 +30,17 @@ pub fn cpu_of_this_thread() -> Duration {
 
 /// Returns the CPU time of all ended children of this process, in steps of 10 ms.
 pub fn cpu_of_ended_children() -> Duration {
-    let stat = fs::read_to_string("/proc/self/stat").expect("Linux tells it");
-    // The program's name may hold any character but is in the last brackets; `cutime` and `cstime`
-    // are the fields 16 and 17 (proc(5)).
+    // `cutime` and `cstime`, the fields 16 and 17.
+    ticks("/proc/self/stat", 13)
+}
+
+/// Returns the sum of two times in a process's `stat` (proc(5)), the first of which comes so many fields after
+/// the program's name.
+fn ticks(path: &str, skip: usize) -> Duration {
+    let stat = fs::read_to_string(path).expect("the process runs");
+    // The program's name may hold any character but is in the last brackets.
     let (_, fields) = stat.rsplit_once(')').expect("Linux tells it");
-    let ticks = fields.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+    let ticks = fields.split_whitespace().skip(skip).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
     Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 

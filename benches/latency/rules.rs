@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use super::{
     http::Http,
-    process::Threads,
+    process::cpu_of_all_threads,
     record::flooded,
     stage::{Daemon, Fifo, Tmux},
     table::{Goal, figure, part},
@@ -54,12 +54,13 @@ fn idle() {
     await_rules(&mut http);
     // The work after the attachment is finished by then.
     std::thread::sleep(Duration::from_secs(3));
-    let (ours, server) = (Threads::of(daemon.pid()), Threads::of(tmux.pid()));
+    let (ours, server) = (cpu_of_all_threads(daemon.pid()), cpu_of_all_threads(tmux.pid()));
     std::thread::sleep(QUIET);
-    let percent =
-        |pid: u32, before: &Threads| Threads::of(pid).since(before).as_secs_f64() / QUIET.as_secs_f64() * 100.0;
-    figure("daemon's CPU, of one core", percent(daemon.pid(), &ours), "%", Goal::AtMost(1.0));
-    figure("tmux's CPU, of one core", percent(tmux.pid(), &server), "%", Goal::None);
+    let percent = |pid: u32, before: Duration| {
+        cpu_of_all_threads(pid).saturating_sub(before).as_secs_f64() / QUIET.as_secs_f64() * 100.0
+    };
+    figure("daemon's CPU, of one core", percent(daemon.pid(), ours), "%", Goal::AtMost(1.0));
+    figure("tmux's CPU, of one core", percent(tmux.pid(), server), "%", Goal::None);
 }
 
 /// A server whose pane floods, and its daemon.
@@ -85,11 +86,11 @@ impl Flooded {
 
     /// Measures a flood. The first round is not counted: the ring grows.
     fn play(&mut self, round: usize) {
-        let before = Threads::of(self.daemon.pid());
+        let before = cpu_of_all_threads(self.daemon.pid());
         let took = flooded(&mut self.http, &self.fifo, &format!("f{round}"));
         if round > 0 {
             self.took.push(took);
-            self.cpu += Threads::of(self.daemon.pid()).since(&before);
+            self.cpu += cpu_of_all_threads(self.daemon.pid()).saturating_sub(before);
         }
     }
 }
