@@ -5,6 +5,8 @@
 //! takes long and can be resumed (waits, event streams) continues: this process asks the daemon that
 //! has taken over for the rest, and passes it on.
 
+mod passed_on;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -33,6 +35,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
+use self::passed_on::may_be_passed_on;
 use super::{
     App,
     error::{Body as Requested, Failure, Result},
@@ -274,8 +277,7 @@ pub(super) async fn gate(State(app): State<App>, mut request: Request, next: Nex
     let begins_anew = begins_anew(&method, path) && request.body().is_end_stream();
     loop {
         let Some(turn) = app.daemon.replacing.enter(begins_anew, || format!("{method} {path}")).await else {
-            let is_own = is_of_process(&method, path);
-            return pass_on(&app, request, is_own).await;
+            return pass_on(&app, request, may_be_passed_on(&method, path)).await;
         };
         if !begins_anew {
             request.extensions_mut().insert(OwnTurn(turn.requests.clone(), turn.number));
@@ -297,20 +299,14 @@ fn begins_anew(method: &Method, path: &str) -> bool {
     method == Method::GET && path == "/v1/events"
 }
 
-/// Returns whether a route looks at the caller's process, which another daemon would take for this one.
-fn is_of_process(method: &Method, path: &str) -> bool {
-    let is_report = path == "/v1/panes/{pane}/agent" && method == Method::POST;
-    is_report || path.starts_with("/v1/approvals") || path.starts_with("/v1/devices")
-}
-
 /// Passes a request on to the daemon that has taken over. Callers over TCP have to connect to it
-/// themselves: it must authenticate them. So do those whose process counts (`is_own`).
-async fn pass_on(app: &App, request: Request, is_own: bool) -> Response {
+/// themselves: it must authenticate them. So do those whose process may count (not `may_pass_on`).
+async fn pass_on(app: &App, request: Request, may_pass_on: bool) -> Response {
     if request.headers().contains_key(RELAY) {
         return moved();
     }
     let is_user = matches!(request.extensions().get::<Peer>(), Some(Peer::Unix { .. }));
-    if !is_user || is_own || request.headers().contains_key(header::UPGRADE) {
+    if !is_user || !may_pass_on || request.headers().contains_key(header::UPGRADE) {
         let error = Error::unavailable("another muxtap daemon has taken over: send the request again");
         let mut response = Failure::from(error).into_response();
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -367,7 +363,7 @@ pub(super) async fn error_of(response: Response) -> Error {
 
 impl App {
     /// Sends a request to the daemon that has taken over. `body`: JSON, or empty.
-    async fn ask_elsewhere(
+    pub(super) async fn ask_elsewhere(
         &self,
         method: &Method,
         uri: &str,

@@ -1,13 +1,5 @@
 use super::*;
 
-#[test]
-fn requests_in_which_the_callers_process_counts_are_not_passed_on() {
-    assert!(is_of_process(&Method::POST, "/v1/panes/{pane}/agent"));
-    assert!(is_of_process(&Method::POST, "/v1/approvals/{id}") && is_of_process(&Method::GET, "/v1/approvals"));
-    assert!(!is_of_process(&Method::GET, "/v1/panes/{pane}/agent"));
-    assert!(!is_of_process(&Method::POST, "/v1/panes/{pane}/input"));
-}
-
 /// T42.
 #[tokio::test]
 async fn a_stream_that_has_not_begun_is_held_back_and_begins_anew() {
