@@ -28,7 +28,7 @@ pub fn agent_marks() -> &'static str {
 /// Continues with the prefix of the process that this one replaces. Returns whether the prefix is that
 /// one now: it is not if [`agent_marks`] was called before.
 pub fn continue_agent_marks(marks: &str) -> bool {
-    // Nothing else sets it than the two functions.
+    // Only these two functions set it.
     let _ = MARKS.set(marks.to_owned());
     agent_marks() == marks
 }
@@ -67,7 +67,7 @@ struct Ancestor {
 impl Lineage {
     /// Returns the processes that count as the author of a request: the process itself and what it
     /// runs in. For a process that this daemon has started, these are all up to the one that it
-    /// started; in a pane, for an agent that an earlier daemon has started, or in another terminal, all
+    /// started; for an agent that an earlier daemon has started, in a pane, or in another terminal, all
     /// up to its first process. Otherwise they are the process and its parent: further ancestors may
     /// have started everything that the user sees.
     pub fn asker(&self) -> Vec<ProcessId> {
@@ -75,10 +75,10 @@ impl Lineage {
         let chain = &self.0;
         let length = if let Some(daemon) = chain.iter().position(|one| one.id.pid == own) {
             daemon
-        } else if let Some(root) = chain.iter().rposition(|one| one.is_pane) {
-            root + 1
         } else if let Some(agent) = chain.iter().rposition(|one| one.is_agents) {
             agent + 1
+        } else if let Some(root) = chain.iter().rposition(|one| one.is_pane) {
+            root + 1
         } else if let Some(first) = chain.iter().rposition(|one| one.on_pty) {
             first + 1
         } else {
@@ -186,6 +186,14 @@ mod tests {
         let mut handed_over = chain(&[(90, false, false), (80, false, false), (85, false, false), (60, false, true)]);
         handed_over.0.iter_mut().take(3).for_each(|one| one.is_agents = true);
         assert_eq!(handed_over.asker().iter().map(|one| one.pid).collect::<Vec<_>>(), [90, 80, 85]);
+        // One whose daemon was started in a pane: the agent's processes, and not the pane's.
+        let mut in_pane = chain(&[(90, false, false), (85, false, false), (60, false, false), (77, true, false)]);
+        in_pane.0.iter_mut().take(2).for_each(|one| one.is_agents = true);
+        assert_eq!(in_pane.asker().iter().map(|one| one.pid).collect::<Vec<_>>(), [90, 85]);
+        // One in a pane that the agent has opened: what it runs in up to the agent's terminal.
+        let mut terminal = chain(&[(90, true, false), (77, true, false), (60, false, false)]);
+        terminal.0.iter_mut().take(2).for_each(|one| one.is_agents = true);
+        assert_eq!(terminal.asker().iter().map(|one| one.pid).collect::<Vec<_>>(), [90, 77]);
     }
 
     #[test]
