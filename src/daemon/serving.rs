@@ -290,10 +290,13 @@ impl<'a> Serving<'a> {
         // The caller may have gone.
         let _ = answer.send(Ok(UpgradeAnswer { pid }));
         let relayed = async {
+            // First: with the engine ends the thread that ends agents and deletes posts about questions.
+            if tokio::time::timeout(STOP_LIMIT, self.rooms.sessions.stop()).await.is_err() {
+                tracing::warn!("timeout while ending the agent sessions that were not handed over");
+            }
             if tokio::time::timeout(STOP_LIMIT, engine.leave()).await.is_err() {
                 tracing::warn!("timeout while leaving tmux to process {pid}");
             }
-            self.rooms.sessions.stop().await;
             self.pages.end().await;
             self.until_served().await;
             self.rooms.when.stop().await;
