@@ -313,10 +313,16 @@ async fn send(
     output.prompt = Some(prompt);
     let outcome = tokio::select! {
         biased;
-        outcome = sessions.outcome(name, prompt) => Some(outcome?),
-        asked = sessions.wait(&call.engine, name, &asked) => {
-            let _ = asked?;
-            None
+        outcome = sessions.outcome(name, prompt) => outcome.map(Some),
+        asked = sessions.wait(&call.engine, name, &asked) => asked.map(|_| None),
+    };
+    // The prompt was accepted, whatever becomes of this session here: it must not be sent again.
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            (output.outcome, output.error) = (Some("pending".to_owned()), Some(error.message));
+            output.cursor = Some(sent.cursor.to_string());
+            return Ok(());
         }
     };
     let (word, error) = match outcome {
@@ -579,7 +585,11 @@ fn finish(
     name: String,
     mut output: AgentSessionOutput,
 ) -> Result<ToolOutput> {
-    output.questions = sessions.questions(&call.engine, &name)?;
+    output.questions = match sessions.questions(&call.engine, &name) {
+        // Another daemon has the session, and this call its result.
+        Err(_) if output.outcome.is_some() => Vec::new(),
+        questions => questions?,
+    };
     let text = shown(&name, &output);
     output.session = Some(name);
     Ok(ToolOutput::new(text, &output))

@@ -11,14 +11,15 @@ use std::{
 };
 
 use muxtap_engine::{Caller, Engine, Lineage, Principal};
+use tokio::sync::watch;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
-use super::session::Session;
+use super::{session::Session, stored::Phase};
 
-use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error};
+use muxtap_api::{AgentAnswerRequest, AgentQuestion, Error, ErrorCode};
 use muxtap_approvals::{
     Decision, Mattermost, PlatformEnvironment,
     approvals::{Approvals, AskedQuestion, OpenQuestion, Verdict, iso_in},
@@ -97,8 +98,23 @@ impl Shown {
             let caller = Caller { face: "mattermost", who: String::new(), principal: Principal::Guest };
             let engine = session.about.engine.with_caller(caller);
             let message = message(question);
-            places.posts.spawn(in_chat(chat.clone(), message, over, engine, answer));
+            let held = Held { phase: session.phase(), left: session.left.clone() };
+            places.posts.spawn(in_chat(chat.clone(), message, over, engine, (answer, held)));
         }
+    }
+}
+
+/// Whether the session is being handed over to another daemon.
+struct Held {
+    phase: watch::Receiver<Phase>,
+    left: CancellationToken,
+}
+
+impl Held {
+    /// Waits until it is decided. Returns whether the session goes on here.
+    async fn decided(&mut self) -> bool {
+        let phase = self.phase.wait_for(|phase| *phase != Phase::Held).await;
+        phase.is_ok_and(|phase| *phase == Phase::Here) && !self.left.is_cancelled()
     }
 }
 
@@ -139,7 +155,13 @@ fn detail(question: &AgentQuestion) -> String {
 }
 
 /// Asks the question in the chat until it has an answer anywhere.
-async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken, engine: Engine, answer: Answer) {
+async fn in_chat(
+    chat: Arc<Mattermost>,
+    message: String,
+    over: CancellationToken,
+    engine: Engine,
+    (answer, mut held): (Answer, Held),
+) {
     let verdict = match chat.decide(&message, || over.cancelled()).await {
         Ok(Some(Decision::Approved)) => Verdict::Approved,
         Ok(Some(Decision::Denied)) => Verdict::Denied,
@@ -149,8 +171,17 @@ async fn in_chat(chat: Arc<Mattermost>, message: String, over: CancellationToken
             return;
         }
     };
-    if let Err(error) = answer(&engine, verdict, None) {
-        tracing::info!("rejected an answer from Mattermost: {error}");
+    give(&mut held, || answer(&engine, verdict, None)).await;
+}
+
+/// Answers. While another daemon takes over, the answer waits: if it does not take over, it counts here.
+async fn give(held: &mut Held, answer: impl Fn() -> Result<(), Error>) {
+    loop {
+        match answer() {
+            Ok(()) => return,
+            Err(error) if error.code == ErrorCode::TmuxUnavailable && held.decided().await => {}
+            Err(error) => return tracing::info!("rejected an answer from Mattermost: {error}"),
+        }
     }
 }
 
@@ -164,4 +195,37 @@ fn message(question: &AgentQuestion) -> String {
         question.asked_by.replace('`', "'"),
         block(&question.title, POST_CHARS)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_while_another_daemon_takes_over_counts_if_it_does_not() {
+        let phases = watch::Sender::new(Phase::Held);
+        let given = AtomicUsize::new(0);
+        let answer = || {
+            given.fetch_add(1, Ordering::Relaxed);
+            match *phases.borrow() {
+                Phase::Here => Ok(()),
+                _ => Err(Error::unavailable("another daemon takes over")),
+            }
+        };
+        for (decided, times) in [(Phase::Here, 2), (Phase::Left, 1)] {
+            given.store(0, Ordering::Relaxed);
+            phases.send_replace(Phase::Held);
+            let mut held = Held { phase: phases.subscribe(), left: CancellationToken::new() };
+            let decide = async {
+                while given.load(Ordering::Relaxed) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                phases.send_replace(decided);
+            };
+            tokio::join!(give(&mut held, answer), decide);
+            assert_eq!(given.load(Ordering::Relaxed), times, "{decided:?}");
+        }
+    }
 }

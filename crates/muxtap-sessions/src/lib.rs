@@ -43,7 +43,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::{
     elsewhere::Elsewhere,
     guard::run_if_guard,
-    stored::{HeldSessions, PreparedSessions},
+    stored::{HeldSessions, PreparedSessions, accepted_elsewhere},
 };
 use self::{
     guard::Guard,
@@ -479,7 +479,8 @@ impl AgentSessions {
         let mut answer = PromptAnswer::new(session.name(), Some(prompt), cursor);
         if request.wait {
             accepted_as(&answer);
-            let (outcome, error) = session.outcome(prompt).await?;
+            let outcome = session.outcome(prompt).await;
+            let (outcome, error) = outcome.map_err(|_| accepted_elsewhere(prompt, Some(cursor)))?;
             (answer.outcome, answer.error) = (Some(outcome), error);
         }
         drop(counted);
@@ -648,16 +649,25 @@ impl AgentSessions {
         }
     }
 
-    /// Waits for a prompt's outcome. Error: `NOT_FOUND`.
+    /// Waits for an accepted prompt's outcome. Errors: `NOT_FOUND`; `TMUX_UNAVAILABLE` if another daemon has
+    /// taken over, whose events have it.
     pub async fn outcome(&self, name: &str, prompt: u64) -> Result<(PromptOutcome, Option<String>)> {
         self.find(name)?.outcome(prompt).await
     }
 
-    /// Waits until a permission question is closed. Error: `NOT_FOUND`.
+    /// Waits until a permission question is closed. Errors: `NOT_FOUND`; `TMUX_UNAVAILABLE` if another
+    /// daemon has taken over.
     pub async fn question_over(&self, name: &str, question: &str) -> Result<()> {
         let session = self.find(name)?;
         let mut changes = session.changes();
-        while session.questions().iter().any(|open| open.id == question) && changes.changed().await.is_ok() {}
+        while session.questions().iter().any(|open| open.id == question) {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() {
+                    break;
+                },
+                () = session.left.cancelled() => return Err(taken_over()),
+            }
+        }
         Ok(())
     }
 
@@ -747,8 +757,8 @@ impl EventReader {
         self.session.read(self.at, 0).0.cursor
     }
 
-    /// Returns the next event, once there is one. `None`: the agent has ended, and all its events
-    /// were read.
+    /// Returns the next event, once there is one. `None`: all events were read, and the agent has ended, or
+    /// another daemon has taken over.
     ///
     /// Cancel safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<AgentEventEntry> {
@@ -765,7 +775,10 @@ impl EventReader {
             if ended && !more {
                 return None;
             }
-            self.changes.changed().await.ok()?;
+            tokio::select! {
+                changed = self.changes.changed() => changed.ok()?,
+                () = self.session.left.cancelled() => return None,
+            }
         }
     }
 

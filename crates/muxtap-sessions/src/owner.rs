@@ -75,7 +75,7 @@ impl Reader {
             Ok(StoppedReader { process, descriptors, open: open.to_vec(), skipping, closed: *closed })
         };
         let _ = ask.send(store());
-        until_decided(&mut session.phase(), asks, store).await
+        until_decided(session, asks, store).await
     }
 }
 
@@ -384,8 +384,9 @@ impl Writer {
                 Step::Written(Ok(more)) if more > 0 => self.has_written(more),
                 Step::Written(_) => {
                     // An exiting agent closes its input too; its exit is seen within this time.
-                    tokio::time::sleep(CLOSED_LIMIT).await;
-                    self.session.fail("the agent closed its input");
+                    if !self.pause(CLOSED_LIMIT).await {
+                        self.session.fail("the agent closed its input");
+                    }
                     return;
                 }
                 Step::Asked(ask) => {
@@ -393,6 +394,20 @@ impl Writer {
                         return;
                     }
                 }
+            }
+        }
+    }
+
+    /// Waits. Returns whether another daemon continues meanwhile.
+    async fn pause(&mut self, time: Duration) -> bool {
+        let mut sleep = std::pin::pin!(tokio::time::sleep(time));
+        loop {
+            tokio::select! {
+                biased;
+                Some(ask) = self.asks.recv() => if self.stop(ask).await {
+                    return true;
+                },
+                () = &mut sleep => return false,
             }
         }
     }
@@ -417,7 +432,7 @@ impl Writer {
             Ok(StoppedWriter { stdin, lines: waiting.iter().cloned().collect(), written: *written })
         };
         let _ = ask.send(store());
-        until_decided(&mut session.phase(), asks, store).await
+        until_decided(session, asks, store).await
     }
 }
 

@@ -166,6 +166,16 @@ impl Agent {
         Self::over(Process::Foreign(Foreign::of(process)?), about, stdin, stdout, stderr)
     }
 
+    /// Ends an agent that another daemon has started, and what it has started, by its mark alone: it cannot
+    /// be continued.
+    pub(super) fn end_marked(about: StoredProcess) {
+        let end = move || sweep_until(mark_of(&about.mark).as_bytes(), about.began, Instant::now() + SWEEP_LIMIT);
+        // On a thread of its own: reading a process's files may hang.
+        if let Err(error) = std::thread::Builder::new().name("agent-sweep".into()).spawn(end) {
+            tracing::error!("cannot end an agent of the earlier daemon: {error}");
+        }
+    }
+
     fn over(
         mut process: Process,
         about: StoredProcess,

@@ -39,7 +39,7 @@ use super::{
     questions::{Chosen, Questions, Subject, is_id},
     ring::Ring,
     setup::{Abilities, Controls},
-    stored::{Asks, Phase, taken_over},
+    stored::{Asks, Phase, accepted_elsewhere},
     terminals::Terminals,
     turns::{Action, Millis, Reply, Turns},
 };
@@ -467,7 +467,7 @@ impl Session {
         )
     }
 
-    /// Waits for a prompt's outcome. Error: `TMUX_UNAVAILABLE` if another daemon has taken over.
+    /// Waits for an accepted prompt's outcome. Error: `TMUX_UNAVAILABLE` if another daemon has taken over.
     pub(super) async fn outcome(&self, prompt: u64) -> Result<(PromptOutcome, Option<String>)> {
         let mut changes = self.changes();
         loop {
@@ -478,7 +478,7 @@ impl Session {
                 changed = changes.changed() => if changed.is_err() {
                     return Ok((PromptOutcome::AgentExited, None));
                 },
-                () = self.left.cancelled() => return Err(taken_over()),
+                () = self.left.cancelled() => return Err(accepted_elsewhere(prompt, None)),
             }
         }
     }
@@ -659,24 +659,30 @@ impl Session {
         self.announce(state);
     }
 
-    /// Notes that a request of the agent is being served. Returns what is cancelled when the agent
-    /// withdraws it. `terminal`: the one whose end it awaits.
+    /// Notes that a request of the agent is being served. Returns a token that is cancelled when the agent
+    /// withdraws the request. `terminal`: the one whose end it awaits.
     pub(super) fn serving(&self, request: &RawValue, terminal: Option<String>) -> CancellationToken {
         let stop = CancellationToken::new();
         self.lock().served.push(Served { id: request.to_owned(), stop: stop.clone(), terminal });
         stop
     }
 
-    /// Sends the response to a request that was served. If another daemon serves it from the beginning,
-    /// that one does.
+    /// Sends the response to a request of the agent, and notes that it was served. While the session is
+    /// being handed over, a request that another daemon can serve from the beginning waits: if that daemon
+    /// takes over, it responds, and this one does not.
     pub(super) async fn served(&self, request: &RawValue, result: Result<Value, (i64, String)>) {
         let mut phase = self.phase.clone();
         loop {
             {
                 let mut state = self.lock();
                 let at = state.served.iter().position(|served| served.id.get() == request.get());
-                let is_others = at.and_then(|at| state.served.get(at)).is_some_and(Served::can_begin_anew);
-                if !is_others || self.check_here().is_ok() {
+                let can_wait = at.and_then(|at| state.served.get(at)).is_some_and(Served::can_begin_anew);
+                let is_held = *self.phase.borrow() == Phase::Held;
+                // A session leaves before the phase says so.
+                if can_wait && self.left.is_cancelled() {
+                    return;
+                }
+                if !can_wait || !is_held {
                     if let Some(at) = at {
                         state.served.swap_remove(at);
                     }
@@ -684,7 +690,7 @@ impl Session {
                     break;
                 }
             }
-            if phase.wait_for(|phase| *phase != Phase::Held).await.is_ok_and(|phase| *phase == Phase::Left) {
+            if phase.wait_for(|phase| *phase != Phase::Held).await.is_err() {
                 return;
             }
         }

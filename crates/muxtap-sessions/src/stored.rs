@@ -3,6 +3,8 @@
 //! Each session stops reading from its agent between two reads, and writing to it between two writes.
 //! The next daemon continues with the same pipes, from the same bytes. The agent does not notice.
 
+mod path;
+
 use std::{
     collections::VecDeque,
     os::fd::OwnedFd,
@@ -10,16 +12,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap_api::{Error, ErrorCode, Result};
+use muxtap_api::{Error, ErrorCode, EventCursor, Result};
 use muxtap_core::stored;
 use muxtap_engine::{Engine, agent_marks, continue_agent_marks};
 use serde::{Deserialize, Serialize};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::path::StoredPath;
 use super::{
     AgentSessions,
     guard::Guard,
@@ -29,7 +32,7 @@ use super::{
 };
 
 /// The version of the stored sessions. A change of any stored type is a new version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The longest that sessions may take to come to rest.
 const HOLD_LIMIT: Duration = Duration::from_secs(2);
 
@@ -48,6 +51,16 @@ pub(super) enum Phase {
 /// Returns the error for a caller whose request changes a session while another daemon takes over.
 pub(super) fn taken_over() -> Error {
     Error::unavailable("another muxtap daemon takes over: send the request again")
+}
+
+/// Returns the error for a caller that awaits the outcome of an accepted prompt, if another daemon has
+/// taken over: the caller must not send it again. `cursor`: the place before the prompt.
+pub fn accepted_elsewhere(prompt: u64, cursor: Option<EventCursor>) -> Error {
+    let since = cursor.map(|cursor| format!(" since {cursor}")).unwrap_or_default();
+    Error::unavailable(format!(
+        "another muxtap daemon has taken over; prompt {prompt} was accepted: its outcome is among the events of the \
+         session{since}"
+    ))
 }
 
 /// What has been read from an agent that is read no more.
@@ -105,22 +118,26 @@ async fn ask<T>(asks: &mpsc::Sender<Ask<T>>) -> Option<T> {
     stopped.await.ok()?.inspect_err(|error| tracing::warn!("cannot duplicate the pipes of an agent: {error}")).ok()
 }
 
-/// Waits until the session goes on. Answers further requests to stop meanwhile. Returns whether another
-/// daemon continues it.
+/// Waits until the session goes on, or its agent must be ended. Answers further requests to stop
+/// meanwhile. Returns whether another daemon continues the session: one that was not handed over goes on
+/// here when the others have left.
 pub(super) async fn until_decided<T>(
-    phase: &mut watch::Receiver<Phase>,
+    session: &Session,
     asks: &mut mpsc::Receiver<Ask<T>>,
     store: impl Fn() -> std::io::Result<T>,
 ) -> bool {
+    let mut phase = session.phase();
     loop {
         tokio::select! {
             biased;
+            () = session.left.cancelled() => break,
+            () = session.kill.cancelled() => break,
             Some(ask) = asks.recv() => drop(ask.send(store())),
-            decided = phase.wait_for(|phase| *phase != Phase::Held) => {
-                return decided.is_ok_and(|phase| *phase == Phase::Left);
-            }
+            _ = phase.wait_for(|phase| *phase != Phase::Held) => break,
         }
     }
+    // A session leaves before the phase says so.
+    session.left.is_cancelled()
 }
 
 /// What precedes the sessions. Its form is the same in every version.
@@ -167,7 +184,6 @@ struct Bytes(#[serde(with = "stored::bytes")] Vec<u8>);
 /// Sessions that were read completely.
 #[derive(Default)]
 pub struct PreparedSessions {
-    marks: Option<String>,
     guard: Option<OwnedFd>,
     all: Vec<PreparedEntry>,
     /// The agents of sessions that cannot be continued.
@@ -187,7 +203,8 @@ struct Descriptors {
 }
 
 impl PreparedSessions {
-    /// Reads stored sessions, with their descriptors. Begins nothing.
+    /// Reads stored sessions, with their descriptors, and continues with the marks of their agents. Begins
+    /// nothing.
     ///
     /// Error: `CONFLICT` if this program cannot continue one of them. With `force` that one ends. Ended
     /// ones that cannot be read are left out.
@@ -205,7 +222,14 @@ impl PreparedSessions {
         let mut descriptors = descriptors.into_iter();
         let missing = || unreadable("a descriptor is missing");
         let guard = if has_guard { Some(descriptors.next().ok_or_else(missing)?) } else { None };
-        let mut prepared = Self { marks: Some(marks), guard, all: Vec::new(), lost: Vec::new() };
+        if !continue_agent_marks(&marks) {
+            let why = "agents of the daemon would not be recognized: this one has started agents";
+            if !force {
+                return Err(unreadable(why));
+            }
+            tracing::error!("{why}");
+        }
+        let mut prepared = Self { guard, all: Vec::new(), lost: Vec::new() };
         for StoredEntry { name, state, agent } in all {
             let agent = match agent {
                 Some(agent) => Some((agent, Descriptors::next(&mut descriptors).ok_or_else(missing)?)),
@@ -255,6 +279,14 @@ fn unreadable(why: &str) -> Error {
     Error::new(ErrorCode::Conflict, format!("the agent sessions of the daemon cannot be read: {why}"))
 }
 
+fn cannot_be_handed_over(open: &[String]) -> Error {
+    let message = format!(
+        "sessions cannot be handed over: {}; try again, or upgrade with --force, which ends them",
+        open.join(", ")
+    );
+    Error::new(ErrorCode::Conflict, message)
+}
+
 /// The sessions are being handed over. Dropped, they go on here.
 #[must_use]
 pub struct HeldSessions {
@@ -268,12 +300,13 @@ impl HeldSessions {
     /// to be stopped.
     pub fn leave(self) {
         let inner = &self.sessions.inner;
+        // Before the phase, by which the tasks of the others go on.
+        for session in &self.handed {
+            session.leave();
+        }
         inner.phase.send_replace(Phase::Left);
         if let Some(Some(guard)) = inner.guard.as_ref().and_then(|guard| guard.get()) {
             guard.leave();
-        }
-        for session in &self.handed {
-            session.leave();
         }
         self.sessions.all().retain(|session| !self.handed.iter().any(|handed| Arc::ptr_eq(handed, session)));
     }
@@ -300,11 +333,15 @@ impl AgentSessions {
         // First: no caller changes a session from here on.
         self.inner.phase.send_replace(Phase::Held);
         let mut held = HeldSessions { sessions: self.clone(), handed: Vec::new() };
-        let until = tokio::time::Instant::now() + HOLD_LIMIT;
         let mut open = Vec::new();
-        if tokio::time::timeout_at(until, self.none_begins()).await.is_err() {
+        if tokio::time::timeout(HOLD_LIMIT, self.none_begins()).await.is_err() {
             open.push("an agent session is being opened".to_owned());
+            if !force {
+                return Err(cannot_be_handed_over(&open));
+            }
         }
+        // A limit of their own: one that begins takes no time from those that run.
+        let until = tokio::time::Instant::now() + HOLD_LIMIT;
         let all = self.all().clone();
         let stopped = futures_util::future::join_all(all.iter().map(|session| session.hold(until))).await;
         let (mut entries, mut descriptors) = (Vec::new(), Vec::new());
@@ -325,11 +362,7 @@ impl AgentSessions {
             }
         }
         if !open.is_empty() && !force {
-            let message = format!(
-                "sessions cannot be handed over: {}; try again, or upgrade with --force, which ends them",
-                open.join(", ")
-            );
-            return Err(Error::new(ErrorCode::Conflict, message));
+            return Err(cannot_be_handed_over(&open));
         }
         for open in open {
             tracing::warn!("not handed over: {open}");
@@ -344,10 +377,7 @@ impl AgentSessions {
     /// Continues the sessions of another daemon. Must be called before anything is served: until then a
     /// process that an agent has started is not recognized.
     pub fn restore(&self, engine: &Engine, prepared: PreparedSessions) {
-        let PreparedSessions { marks, guard, all, lost } = prepared;
-        if marks.is_some_and(|marks| !continue_agent_marks(&marks)) {
-            tracing::error!("agents of the earlier daemon are not recognized");
-        }
+        let PreparedSessions { guard, all, lost } = prepared;
         if let (Some(pipe), Some(own)) = (guard, &self.inner.guard) {
             let _ = own.set(Some(Guard::continued(pipe)));
         }
@@ -356,8 +386,12 @@ impl AgentSessions {
         }
         let thread = match self.thread(engine) {
             Ok(thread) => thread,
-            // The guard ends the agents.
-            Err(error) => return tracing::error!("the agents of the earlier daemon end: {error}"),
+            // The guard ends agents only with this daemon.
+            Err(error) => {
+                tracing::error!("the agents of the earlier daemon end: {error}");
+                let of_sessions = all.into_iter().filter_map(|entry| entry.agent);
+                return lost.into_iter().chain(of_sessions).for_each(|(agent, _)| Agent::end_marked(agent.process));
+            }
         };
         // The pipes belong to its runtime.
         let _entered = thread.enter();
@@ -397,8 +431,11 @@ impl AgentSessions {
         };
         let (session, (agent, descriptors)) = session;
         let StoredAgent { process, open, skipping, closed, lines: _, written } = agent;
-        let continued = Agent::continued(process, descriptors.stdin, descriptors.agent);
-        let (agent, stdin, stderr) = continued.map_err(|error| Error::internal(error.to_string()))?;
+        let continued = Agent::continued(process.clone(), descriptors.stdin, descriptors.agent);
+        let (agent, stdin, stderr) = continued.map_err(|error| {
+            Agent::end_marked(process);
+            Error::internal(error.to_string())
+        })?;
         self.all().push(session.clone());
         session.show_again();
         let tasks = &self.inner.tasks;
@@ -423,9 +460,12 @@ impl AgentSessions {
 
     /// Ends an agent whose session cannot be continued.
     fn end_lost(&self, agent: StoredAgent, descriptors: Descriptors, thread: &Handle) {
-        match Agent::continued(agent.process, descriptors.stdin, descriptors.agent) {
+        match Agent::continued(agent.process.clone(), descriptors.stdin, descriptors.agent) {
             Ok((agent, ..)) => drop(self.inner.tasks.spawn_on(agent.end(None), thread)),
-            Err(error) => tracing::error!("cannot end an agent of the earlier daemon: {error}"),
+            Err(error) => {
+                tracing::error!("cannot end an agent of the earlier daemon by its process: {error}");
+                Agent::end_marked(agent.process);
+            }
         }
     }
 }

@@ -12,6 +12,8 @@ use muxtap_engine::{Engine, Exit, Pane, Server, is_absent, perhaps_made};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::stored::StoredPath;
+
 /// The maximum number of a session's open terminals.
 pub(super) const OPEN_TERMINALS: usize = 32;
 /// The default and the maximum size of a terminal's output for an agent, in bytes.
@@ -47,7 +49,7 @@ struct Terminal {
 /// The terminals of a session, stored for the daemon that replaces this one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredTerminals {
-    socket: PathBuf,
+    socket: StoredPath,
     home: String,
     open: Vec<StoredTerminal>,
     last: u64,
@@ -95,14 +97,19 @@ impl Terminals {
             limit: terminal.limit,
         });
         let open = open.collect();
-        StoredTerminals { socket: self.server.socket().to_owned(), home: self.home.clone(), open, last: all.last }
+        StoredTerminals {
+            socket: self.server.socket().to_owned().into(),
+            home: self.home.clone(),
+            open,
+            last: all.last,
+        }
     }
 
-    /// Continues in an engine that has taken over the panes. A terminal whose pane it has not is unknown
-    /// from then on. Error: the server is unknown there.
+    /// Continues in an engine that has taken over the panes. A terminal whose pane was not taken
+    /// over is unknown from then on. Error: the server is unknown there.
     pub(super) fn restore(stored: StoredTerminals, engine: &Engine) -> Result<Self> {
         let StoredTerminals { socket, home, open, last } = stored;
-        let terminals = Self::new(engine.server_at(&socket)?, home);
+        let terminals = Self::new(engine.server_at(&PathBuf::from(socket))?, home);
         let open = open.into_iter().filter_map(|StoredTerminal { id, pane, limit }| {
             let found = engine.pane_of_key(&pane);
             if found.is_none() {

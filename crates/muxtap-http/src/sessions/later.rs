@@ -15,12 +15,12 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 use muxtap_api::{
-    AgentEvent, AgentEventsAnswer, AgentEventsQuery, AgentWaitRequest, Error, PromptAnswer, PromptOutcome,
+    AgentEvent, AgentEventsAnswer, AgentEventsQuery, AgentWaitRequest, Error, ErrorCode, PromptAnswer, PromptOutcome,
     PromptRequest, Tier, url, wire,
 };
 use muxtap_engine::Engine;
 use muxtap_net::Streaming;
-use muxtap_sessions::EventReader;
+use muxtap_sessions::{EventReader, accepted_elsewhere};
 
 use super::sessions;
 use crate::{
@@ -86,10 +86,21 @@ impl<'a> Waiting<'a> {
         Ok(None)
     }
 
-    /// Sends a request to the daemon that has taken over.
-    async fn elsewhere(&self, method: &Method, uri: &str, body: Vec<u8>) -> muxtap_api::Result<Response> {
+    /// Sends a request to the daemon that has taken over, and that has not been replaced. `request`: its
+    /// path and its body, with the time that is left.
+    async fn elsewhere(
+        &self,
+        method: &Method,
+        mut request: impl FnMut() -> muxtap_api::Result<(String, Vec<u8>)>,
+    ) -> muxtap_api::Result<Response> {
         let headers = [(wire::RELAY, "1"), ("content-type", "application/json")];
-        self.app.ask_elsewhere_at_last(method, uri, &headers, &Bytes::from(body)).await
+        loop {
+            let (uri, body) = request()?;
+            let response = self.app.ask_elsewhere(method, &uri, &headers, &Bytes::from(body)).await?;
+            if !response.headers().contains_key(wire::RELAY) {
+                return Ok(response);
+            }
+        }
     }
 }
 
@@ -120,9 +131,13 @@ pub(super) async fn wait(app: &App, parts: &Parts, id: &str, mut request: AgentW
         return Ok(moved);
     }
     let timeout = request.timeout_ms.map_or(WAIT, Duration::from_millis);
-    (request.since, request.timeout_ms) = (Some(since), Some(waiting.left(timeout)));
-    let body = serde_json::to_vec(&request).map_err(|error| Error::internal(error.to_string()))?;
-    Ok(waiting.elsewhere(&Method::POST, parts.uri.path(), body).await?)
+    request.since = Some(since);
+    let with_rest = || {
+        request.timeout_ms = Some(waiting.left(timeout));
+        let body = serde_json::to_vec(&request).map_err(|error| Error::internal(error.to_string()))?;
+        Ok((parts.uri.path().to_owned(), body))
+    };
+    Ok(waiting.elsewhere(&Method::POST, with_rest).await?)
 }
 
 /// Reads a page of events. If another daemon takes over meanwhile, its page is passed on.
@@ -137,8 +152,12 @@ pub(super) async fn events(app: &App, parts: &Parts, id: &str, mut query: AgentE
         return Ok(moved);
     }
     query.since = Some(since);
-    query.wait_ms = query.wait_ms.map(|wait| waiting.left(Duration::from_millis(wait)));
-    Ok(waiting.elsewhere(&Method::GET, &url::with_query(parts.uri.path(), &query), Vec::new()).await?)
+    let wait = query.wait_ms.map(Duration::from_millis);
+    let with_rest = || {
+        query.wait_ms = wait.map(|wait| waiting.left(wait));
+        Ok((url::with_query(parts.uri.path(), &query), Vec::new()))
+    };
+    Ok(waiting.elsewhere(&Method::GET, with_rest).await?)
 }
 
 /// Sends a prompt, and waits for its outcome if the caller wants to. If another daemon takes over
@@ -158,31 +177,41 @@ pub(super) async fn prompt(app: &App, parts: &Parts, id: &str, request: PromptRe
     }
     // With `force`, it may not have been accepted.
     let mut answer = begun.into_inner().ok_or_else(taken_over)?;
-    if let Some(moved) = waiting.check_may_relay()? {
-        return Ok(moved);
+    // From here on the caller must not send it again.
+    if !matches!(waiting.check_may_relay(), Ok(None)) {
+        return Err(was_accepted(&answer).into());
     }
     (answer.outcome, answer.error) = waiting.outcome(&answer).await?;
     Ok(Json(answer).into_response())
 }
 
+/// Returns the error for a caller whose prompt was accepted, and whose outcome this daemon does not have.
+fn was_accepted(answer: &PromptAnswer) -> Error {
+    accepted_elsewhere(answer.prompt.unwrap_or_default(), Some(answer.cursor))
+}
+
 impl Waiting<'_> {
-    /// Waits in the daemon that has taken over for a prompt's outcome.
+    /// Waits in the daemon that has taken over for an accepted prompt's outcome.
     async fn outcome(&self, answer: &PromptAnswer) -> muxtap_api::Result<(Option<PromptOutcome>, Option<String>)> {
         let path = format!("/v1/agent-sessions/{}/events", url::encode(&answer.session.to_string()));
         let mut since = answer.cursor.to_string();
         loop {
             let wait_ms = u64::try_from(PAGE_WAIT.as_millis()).ok();
             let query = AgentEventsQuery { since: Some(since), wait_ms, ..AgentEventsQuery::default() };
-            let response = self.elsewhere(&Method::GET, &url::with_query(&path, &query), Vec::new()).await?;
-            if !response.status().is_success() {
-                return Err(error_of(response).await);
-            }
             let lost = |error: &dyn std::fmt::Display| {
-                Error::unavailable(format!(
-                    "lost the muxtap daemon that has taken over ({error}); the prompt was accepted: its outcome is \
-                     among the events of the session"
-                ))
+                let Error { code, message, .. } = was_accepted(answer);
+                Error::new(code, format!("{message} ({error})"))
             };
+            let request = || Ok((url::with_query(&path, &query), Vec::new()));
+            let response = self.elsewhere(&Method::GET, request).await.map_err(|error| lost(&error))?;
+            if !response.status().is_success() {
+                let error = error_of(response).await;
+                // It was not handed over, and its agent was ended.
+                if error.code == ErrorCode::NotFound {
+                    return Ok((Some(PromptOutcome::AgentExited), None));
+                }
+                return Err(lost(&error));
+            }
             let body = axum::body::to_bytes(response.into_body(), PAGE_BYTES).await.map_err(|error| lost(&error))?;
             let page: AgentEventsAnswer = serde_json::from_slice(&body).map_err(|error| lost(&error))?;
             for entry in page.events {
@@ -191,6 +220,14 @@ impl Waiting<'_> {
                 {
                     return Ok((Some(outcome), error));
                 }
+            }
+            if page.gap.is_some() {
+                let prompt = answer.prompt.unwrap_or_default();
+                let message = format!(
+                    "prompt {prompt} was accepted, and its outcome may be among the events that were dropped; see \
+                     the events of the session"
+                );
+                return Err(Error::unavailable(message));
             }
             if page.ended && !page.more {
                 return Ok((Some(PromptOutcome::AgentExited), None));
@@ -248,7 +285,12 @@ impl Follower {
             biased;
             // The next step continues elsewhere.
             () = self.later.taken_over() => None,
-            entry = reader.next() => Some(entry?),
+            entry = reader.next() => match entry {
+                Some(entry) => Some(entry),
+                // The session left just before.
+                None if self.later.has_begun().await => None,
+                None => return None,
+            },
             () = self.engine.stopping() => return None,
             () = tokio::time::sleep(HEARTBEAT) => None,
         };

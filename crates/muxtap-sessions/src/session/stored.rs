@@ -23,7 +23,7 @@ use crate::{
     questions::Questions,
     ring::Ring,
     setup::{Abilities, Controls},
-    stored::{Asks, Phase, StoppedReader, StoppedWriter, taken_over},
+    stored::{Asks, Phase, StoppedReader, StoppedWriter, StoredPath, taken_over},
     terminals::{StoredTerminals, Terminals},
     turns::Turns,
 };
@@ -33,9 +33,9 @@ use crate::{
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSession {
     name: SessionName,
-    cwd: PathBuf,
+    cwd: StoredPath,
     /// The directory's paths, as given and without links.
-    below: [PathBuf; 2],
+    below: [StoredPath; 2],
     /// For whom the agent acts.
     who: String,
     principal: StoredPrincipal,
@@ -114,7 +114,7 @@ impl Session {
             () = self.gone.cancelled() => None,
             stopped = tokio::time::timeout_at(until, stopped) => match stopped {
                 Ok(Some(stopped)) => Some(stopped),
-                // It ends.
+                // A task of the agent has ended: the agent ends, too.
                 Ok(None) => {
                     let gone = tokio::time::timeout_at(until, self.gone.cancelled()).await;
                     gone.map(|()| None).map_err(|_| self.busy())?
@@ -163,8 +163,8 @@ impl Session {
         let awaited = state.served.iter().filter_map(|served| Some((served.id.clone(), served.terminal.clone()?)));
         StoredSession {
             name: self.name(),
-            cwd: self.about.cwd.clone(),
-            below,
+            cwd: self.about.cwd.clone().into(),
+            below: below.map(StoredPath::from),
             who: caller.who.clone(),
             principal: StoredPrincipal::of(&caller.principal),
             terminals,
@@ -195,7 +195,7 @@ impl Session {
 
     /// Continues a session of another daemon. `unread`: the bytes that wait for the agent.
     ///
-    /// Error: this engine has not its server.
+    /// Error: this engine does not have its server.
     pub(crate) fn restored(
         stored: StoredSession,
         root: OwnedFd,
@@ -209,14 +209,14 @@ impl Session {
         let terminals = Terminals::restore(stored.terminals, &engine)?;
         let about = About {
             provider: stored.name.provider.clone(),
-            cwd: stored.cwd,
+            cwd: stored.cwd.into(),
             // It is open.
             purpose: Purpose::New,
             auth: None,
             mode: None,
             engine,
             terminals: Arc::new(terminals),
-            below: Arc::new(Below::of(root, stored.below)),
+            below: Arc::new(Below::of(root, stored.below.map(PathBuf::from))),
             elsewhere,
         };
         let state = State {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _};
 
 use muxtap_api::{AgentSessionPatch, AgentSessionRequest, ErrorCode, PromptRequest};
 use muxtap_base::nonce;
@@ -25,10 +25,14 @@ fn engine() -> Engine {
 
 /// Opens a session; returns its name and the agent's process.
 async fn open(sessions: &AgentSessions, engine: &Engine) -> (String, u32) {
+    open_in(sessions, engine, "/").await
+}
+
+async fn open_in(sessions: &AgentSessions, engine: &Engine, cwd: &str) -> (String, u32) {
     let socket = std::env::temp_dir().join(format!("muxtap-none-{}", nonce::hex64()));
     let request = AgentSessionRequest {
         provider: "sdk".into(),
-        cwd: "/".into(),
+        cwd: cwd.into(),
         env: BTreeMap::new(),
         ..AgentSessionRequest::default()
     };
@@ -94,7 +98,7 @@ async fn a_state_of_another_version_is_refused_before_anything_is_let_go() {
     };
     let other = [&[VERSION as u8 + 1], &bytes[1..]].concat();
     let message = refused(&other, copies());
-    assert!(message.contains("version 2") && message.contains("reads 1"), "{message}");
+    assert!(message.contains("version 3") && message.contains("reads 2"), "{message}");
     assert!(PreparedSessions::read(&other, copies(), true).unwrap().all.is_empty(), "it ends if the caller forces it");
     for end in 0..bytes.len() {
         refused(&bytes[..end], copies());
@@ -147,4 +151,80 @@ async fn a_session_that_does_not_come_to_rest_is_named_or_left_out() {
     sessions.stop().await;
     assert_eq!(set.await.unwrap().unwrap_err().code, ErrorCode::Conflict);
     assert!(sessions.is_idle());
+}
+
+/// T57.
+#[tokio::test]
+async fn a_session_that_is_not_handed_over_ends_with_this_daemon() {
+    let (sessions, engine) = (sessions(), engine());
+    let (_, pid) = open(&sessions, &engine).await;
+    let session = sessions.all()[0].clone();
+    // A request without a response: the agent is read no more, and the session does not come to rest.
+    let request = serde_json::value::RawValue::from_string("7".into()).unwrap();
+    session.serving(&request, None);
+    let (held, _, descriptors) = sessions.hold(true).await.unwrap();
+    assert!(descriptors.is_empty());
+    held.leave();
+    sessions.stop().await;
+    session.gone.cancelled().await;
+    assert_eq!(process::began(pid), None);
+}
+
+/// T55.
+#[tokio::test]
+async fn an_agent_ends_also_while_another_daemon_takes_over() {
+    let (sessions, engine) = (sessions(), engine());
+    let (_, pid) = open(&sessions, &engine).await;
+    let session = sessions.all()[0].clone();
+    let (held, ..) = sessions.hold(false).await.unwrap();
+    session.fail("the agent does not read its input");
+    session.gone.cancelled().await;
+    assert_eq!(process::began(pid), None);
+    // It has ended: its entry is handed over.
+    let (again, bytes, descriptors) = sessions.hold(false).await.unwrap();
+    assert!(PreparedSessions::read(&bytes, descriptors, false).unwrap().all[0].agent.is_none());
+    drop((held, again));
+}
+
+#[tokio::test]
+async fn a_session_in_a_directory_that_is_not_utf_8_is_handed_over() {
+    let folder = std::env::temp_dir().join(format!("muxtap-odd-{}", nonce::hex64()));
+    let (odd, link) = (folder.join(OsString::from_vec(b"\xff".to_vec())), folder.join("link"));
+    std::fs::create_dir_all(&odd).unwrap();
+    std::os::unix::fs::symlink(&odd, &link).unwrap();
+    let (sessions, engine) = (sessions(), engine());
+    let (name, _) = open_in(&sessions, &engine, link.to_str().unwrap()).await;
+    let before = sessions.get(&engine, &name).unwrap();
+    let (held, bytes, descriptors) = sessions.hold(false).await.unwrap();
+    let prepared = PreparedSessions::read(&bytes, descriptors, false).unwrap();
+    held.leave();
+    let next = self::sessions();
+    next.restore(&engine, prepared);
+    assert_eq!(next.get(&engine, &name).unwrap(), before);
+    next.stop().await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// T51.
+#[tokio::test]
+async fn a_caller_whose_prompt_was_accepted_is_not_told_to_send_it_again() {
+    let (sessions, engine) = (sessions(), engine());
+    let (name, _) = open(&sessions, &engine).await;
+    let (sending, caller) = (sessions.clone(), engine.clone());
+    let (accepted, is_accepted) = oneshot::channel();
+    let waits = PromptRequest { wait: true, ..prompt("one") };
+    let sent = tokio::spawn(async move {
+        let accepted = |answer: &muxtap_api::PromptAnswer| drop(accepted.send(answer.cursor));
+        sending.prompt_accepted(&caller, &name, waits, accepted).await
+    });
+    let cursor = is_accepted.await.unwrap();
+    let (held, bytes, descriptors) = sessions.hold(false).await.unwrap();
+    let prepared = PreparedSessions::read(&bytes, descriptors, false).unwrap();
+    held.leave();
+    let error = sent.await.unwrap().unwrap_err();
+    assert!(error.message.contains("prompt 1 was accepted") && error.message.contains(&cursor.to_string()), "{error}");
+    assert!(!error.message.contains("again"), "{error}");
+    let next = self::sessions();
+    next.restore(&engine, prepared);
+    next.stop().await;
 }
