@@ -199,7 +199,8 @@ fn each_firing_of_100_killed_daemons_happens_once_or_is_named() {
             journal.begun.iter().filter(|(id, _)| !earlier.contains(*id)).map(|(_, of)| of).collect();
         assert_eq!(of_round.len(), of_round.iter().collect::<HashSet<_>>().len(), "a rule fired twice in a pane");
         assert!(is_early || of_round.len() == FIRINGS, "each rule fires in each pane");
-        // The journal's line is the first trace of a firing: one that is lost before it counts as not seen.
+        // The journal's line is the first trace of a firing: whether the daemon had seen an
+        // event without a line cannot be told.
         unseen += FIRINGS - of_round.len();
     }
     // Requests whose daemon was killed may still be on their way to the server.
@@ -214,7 +215,8 @@ fn each_firing_of_100_killed_daemons_happens_once_or_is_named() {
     let happened = not_known.iter().filter(|id| received.contains_key(**id)).count();
     println!(
         "{} firings, {kills} kills, {:.0} s ({:.0} s of it from typing to the kill): {done} done, {failed} failed, \
-         {} not known (of which {happened} happened), {} lost; {unseen} events not seen by a daemon that was killed as they came",
+         {} not known (of which {happened} happened), {} lost; {unseen} events \
+         without a line, of daemons that were killed as they came",
         journal.begun.len(),
         began.elapsed().as_secs_f64(),
         firing.as_secs_f64(),
