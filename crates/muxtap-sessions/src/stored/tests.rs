@@ -214,7 +214,7 @@ async fn a_caller_whose_prompt_was_accepted_is_not_told_to_send_it_again() {
     let (accepted, is_accepted) = oneshot::channel();
     let waits = PromptRequest { wait: true, ..prompt("one") };
     let sent = tokio::spawn(async move {
-        let accepted = |answer: &muxtap_api::PromptAnswer| drop(accepted.send(answer.cursor));
+        let accepted = |answer: &muxtap_api::PromptAnswer| accepted.send(answer.cursor).unwrap();
         sending.prompt_accepted(&caller, &name, waits, accepted).await
     });
     let cursor = is_accepted.await.unwrap();
