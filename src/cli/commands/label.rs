@@ -8,7 +8,7 @@ use muxtap_base::plain;
 use super::{Caller, Outcome, change::patch, output, path_named};
 use crate::api::{Error, Labels, PaneInfo, PatchRequest, SessionInfo};
 
-/// Set, remove or list the labels of a pane or a session
+/// Set, remove or list labels of a pane or a session
 ///
 /// Without words: lists them. Targets select panes by their labels: `{role=build,team!=a}`, or
 /// `-l role=build`. A pane has the labels of its session, except those that it sets itself. A label
