@@ -101,7 +101,7 @@ pub struct WhenPost {
     /// Further headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, WhenText>,
-    /// With the preset `ntfy`: the address of the page for the phone, such as `https://muxtap.example:7717`. A
+    /// With the preset `ntfy`: the URL of the page (scheme, host and port) for the phone. A
     /// push about an agent's question has a button that opens the question there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<String>,
