@@ -262,7 +262,7 @@ pub(super) struct Held {
     pub(super) sessions: HeldSessions,
 }
 
-/// What a daemon has beside its engine when it hands over. The descriptors are in the order of the fields.
+/// The parts of a daemon beside its engine, stored for the next one. The descriptors are in the order of the fields.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredBeside {
     /// As JSON.
@@ -284,7 +284,7 @@ struct StoredSessions {
     sessions: Vec<u8>,
 }
 
-/// What another daemon had beside its engine.
+/// The parts of another daemon beside its engine.
 #[derive(Default)]
 pub(super) struct Beside {
     pub(super) pages: StoredPages,
@@ -466,7 +466,7 @@ impl Predecessor<'_> {
                 // Before control clients stop: what an agent has asked for may need tmux.
                 let (sessions, stored_sessions, of_sessions) = self.rooms.sessions.hold(force).await?;
                 Ok(async move {
-                    // What reads panes stops when no output comes any more, and misses none.
+                    // Readers of panes stop when no output comes any more, and miss none.
                     let (recordings, recorded, mut descriptors) = self.rooms.recordings.hold(force).await?;
                     let stored = self.pages.stored(&pages);
                     let _ = held.set(Held { requests, pages, recordings, sessions });

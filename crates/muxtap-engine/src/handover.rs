@@ -89,7 +89,7 @@ struct Restored {
     link: Option<(StoredLink, Vec<OwnedFd>)>,
 }
 
-/// What a daemon hands over beside its engine, once its requests have ended.
+/// Everything that a daemon hands over beside its engine, once its requests have ended.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct Beside {

@@ -12,12 +12,12 @@ use muxtap_tmux::{LinkState, Request, SessionRow};
 
 use super::{Server, query::targets::Target, spawn::create::tmux_error};
 
-/// What the removal of a label does that a pane has from its session alone.
+/// The effect of removing a label that a pane only inherits from its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited {
-    /// It fails with `CONFLICT`.
+    /// The removal fails with `CONFLICT`.
     Refused,
-    /// It does nothing.
+    /// The removal does nothing.
     Left,
 }
 
@@ -53,7 +53,7 @@ impl Server {
             );
             return Err(Error::new(ErrorCode::Conflict, why));
         }
-        // What is its window's stays the window's, and a person's text stays as it is.
+        // A window's labels stay the window's, and a person's text stays unchanged.
         let is_change = labels != *before;
         if is_change {
             others.push(set(Some("-p"), &id.to_string(), LABELS_OPTION, &labels));

@@ -161,7 +161,7 @@ impl Recorder {
                 biased;
                 () = stop.cancelled() => return Ok(Some(RecordState::Stopped)),
                 Some(ask) = self.asks.recv() => {
-                    // That handover has failed, if this recorder was busy for long.
+                    // If this recorder was busy for long, the handover has failed.
                     if ask.is_closed() {
                         continue;
                     }

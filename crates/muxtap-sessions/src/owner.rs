@@ -81,9 +81,9 @@ impl Reader {
 
 /// Why an agent is served no more.
 enum Over {
-    /// It has ended by itself.
+    /// The agent has ended by itself.
     Ended(Ended),
-    /// It must be ended.
+    /// The agent must be ended.
     Killed,
     /// Another daemon continues with it.
     Left,
@@ -340,7 +340,7 @@ pub(super) struct Writer {
     written: usize,
 }
 
-/// What woke the task that writes.
+/// The event that woke the task that writes.
 enum Step {
     Line(Option<Vec<u8>>),
     Written(std::io::Result<usize>),

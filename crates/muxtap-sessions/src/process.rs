@@ -45,7 +45,7 @@ pub(super) struct Agent {
     is_left: bool,
 }
 
-/// What another daemon needs to know about an agent's process, beside the descriptors.
+/// The facts about an agent's process that another daemon needs, beside the descriptors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredProcess {
     pid: u32,

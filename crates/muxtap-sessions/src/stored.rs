@@ -63,7 +63,7 @@ pub fn accepted_elsewhere(prompt: u64, cursor: Option<EventCursor>) -> Error {
     ))
 }
 
-/// What has been read from an agent that is read no more.
+/// The state of the reader of an agent that is no longer read.
 pub(super) struct StoppedReader {
     pub(super) process: StoredProcess,
     pub(super) descriptors: AgentDescriptors,
@@ -74,7 +74,7 @@ pub(super) struct StoppedReader {
     pub(super) closed: Option<Instant>,
 }
 
-/// What waits for an agent to which nothing is written any more.
+/// The lines that wait for an agent to which nothing more is written.
 pub(super) struct StoppedWriter {
     pub(super) stdin: OwnedFd,
     pub(super) lines: Vec<Vec<u8>>,
@@ -140,7 +140,7 @@ pub(super) async fn until_decided<T>(
     session.left.is_cancelled()
 }
 
-/// What precedes the sessions. Its form is the same in every version.
+/// The header before the sessions. Its form is the same in every version.
 #[derive(Debug, Serialize, Deserialize)]
 struct Beginning {
     version: u32,

@@ -133,7 +133,7 @@ pub struct RestoreAnswer {
     pub panes: u64,
     /// Differences from the snapshot.
     pub notes: Vec<String>,
-    /// What was not set: without `run`, the variables and labels of a snapshot that was not saved here.
+    /// Values that were not set: without `run`, the variables and labels of a snapshot that was not saved here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
 }

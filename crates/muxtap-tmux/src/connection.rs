@@ -388,7 +388,7 @@ impl Connection {
 
     /// Resolves when all that came was read, or when the connection has ended.
     pub(super) async fn caught_up(&self) {
-        // What arrived just now must be noticed first.
+        // Bytes that arrived just now must be noticed first.
         tokio::task::yield_now().await;
         let mut caught_up = pin!(self.0.caught_up.notified());
         loop {

@@ -100,11 +100,11 @@ type Done = (&'static str, Result<String, String>);
 #[derive(Debug)]
 struct Turn {
     fired: Fired,
-    /// What was done in the pane; `None`: it has not begun.
+    /// The actions done in the pane; `None` if they have not begun.
     begun: Option<Begun>,
 }
 
-/// What a firing has done in its pane, before its other actions.
+/// The actions of a firing in its pane, before its other actions.
 #[derive(Debug)]
 struct Begun {
     at: Instant,
@@ -226,7 +226,7 @@ impl Actor {
             }
             // Before it waits: a firing that a killed daemon had in memory alone would be lost.
             if let Err(error) = self.journal.begin(&fired.facts) {
-                // What cannot be recorded is not done.
+                // An action that cannot be recorded is not carried out.
                 self.lose(&fired.facts, &format!("the journal cannot be written: {error}"));
                 continue;
             }

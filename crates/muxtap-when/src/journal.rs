@@ -37,7 +37,7 @@ pub(crate) struct Journal {
     written: Mutex<Written>,
 }
 
-/// What is written.
+/// The open file, and the lines that its next file begins with.
 #[derive(Debug, Default)]
 struct Written {
     file: Option<Open>,

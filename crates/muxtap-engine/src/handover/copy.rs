@@ -69,7 +69,7 @@ impl Engine {
             let others: Vec<_> = of_waits.filter(|pane| !panes.iter().any(|known| Arc::ptr_eq(known, pane))).collect();
             panes.extend(others);
         }
-        // What prints is copied last: less of it follows.
+        // Panes that print are copied last: less of their output follows.
         panes.sort_by_cached_key(|pane| pane.lock().last_output());
         let patterns = self.shared.waits.store_patterns();
         let stop = CancellationToken::new();

@@ -38,7 +38,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(300);
 /// The longest that the old daemon waits for a moment at which it has read what panes print. Nothing has
 /// stopped meanwhile.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
-/// The same, after the panes were copied.
+/// The state after the panes were copied.
 const CATCH_UP_AGAIN_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
@@ -138,7 +138,7 @@ impl Engine {
             talk.send_belongings(belongings).await?;
             talk.expect(&Message::Usable).await?;
             talk.steps.ended("prepare", 0);
-            // What is read now is in the copy.
+            // Output that is read now is in the copy.
             self.catch_up(CATCH_UP_LIMIT).await;
             talk.steps.ended("catch up", 0);
             let copied = self.copy(&mut talk).await?;

@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// What happens to a pane after it was copied.
+/// An event in a pane after it was copied.
 #[derive(Clone, Debug)]
 enum Later {
     Prints(usize),

@@ -26,7 +26,7 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 /// last matches of finished waits.
 type Stored = (u32, (u64, u64), Ring, Output, Input, Process, PaneMetadata, HashMap<String, u64>);
 
-/// What was copied of a pane while it was followed.
+/// The part of a pane that was copied while it was followed.
 #[derive(Debug, Default)]
 pub(crate) struct CopiedPane {
     ring: Copied,

@@ -106,7 +106,7 @@ struct StoredResult {
 /// A pane, and where each pattern's match in it ends.
 type StoredMatches = (StoredPane, Vec<(String, u64)>);
 
-/// What a wait's patterns are compiled from, before the wait itself is handed over.
+/// The texts from which a wait's patterns are compiled before the wait itself is handed over.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredPatterns {
     id: String,

@@ -177,7 +177,7 @@ pub(super) async fn count(
             Some(creating) => within_limit(creating, request, next).await,
             None => next.run(request).await,
         };
-        // It may have been restored.
+        // The session may have been restored.
         in_use = in_use.or_else(|| sessions.begin_use(&id));
         // The protocol's answer to the end of a session is 200 or 204; some clients take the library's
         // 202 for a failure.
@@ -384,7 +384,7 @@ mod tests {
         assert!(matches!(after.restore_session(used.clone()).await.unwrap(), RestoreOutcome::Restored(_)));
         assert_eq!(after.open()[&used].principal, principal);
         assert_ne!(Principal::agent(None), principal);
-        // It ends here, and is restored no more.
+        // The session ends here, and is not restored again.
         after.close_session(&used).await.unwrap();
         assert!(!load(&used).await);
         assert!(matches!(after.restore_session(used).await.unwrap(), RestoreOutcome::NotSupported));

@@ -31,7 +31,7 @@ async fn a_stream_that_has_not_begun_is_held_back_and_begins_anew() {
     let request = Request::builder().uri("/v1/events?since=now").body(Body::empty()).unwrap();
     let asked = tokio::spawn(async move { ask(&socket, request).await });
     started.recv().await.unwrap();
-    // It is neither awaited nor a reason to refuse.
+    // The stream is neither awaited nor a reason to refuse.
     let held = app.replacing().settle(false).await.unwrap();
     assert!(app.replacing().0.requests.borrow().open.is_empty());
     assert_eq!(begun.load(Ordering::Relaxed), 1, "nothing begins meanwhile");

@@ -206,7 +206,7 @@ impl Waiting<'_> {
             let response = self.elsewhere(&Method::GET, request).await.map_err(|error| lost(&error))?;
             if !response.status().is_success() {
                 let error = error_of(response).await;
-                // It was not handed over, and its agent was ended.
+                // The session was not handed over, and its agent was ended.
                 if error.code == ErrorCode::NotFound {
                     return Ok((Some(PromptOutcome::AgentExited), None));
                 }

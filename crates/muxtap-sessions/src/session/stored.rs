@@ -105,7 +105,7 @@ impl Session {
             // Callers change nothing any more, but the agent may have to reply to what they have set.
             self.until(|state| state.setting == 0 && !state.ending).await;
             let reader = self.asks.stop_reader().await?;
-            // It asks for nothing more.
+            // The agent asks for nothing more.
             self.until(|state| state.served.iter().all(Served::can_begin_anew)).await;
             Some((reader, self.asks.stop_writer().await?))
         };
@@ -210,7 +210,7 @@ impl Session {
         let about = About {
             provider: stored.name.provider.clone(),
             cwd: stored.cwd.into(),
-            // It is open.
+            // The session is open.
             purpose: Purpose::New,
             auth: None,
             mode: None,

@@ -43,7 +43,7 @@ pub(super) struct Pane {
     pub(super) typed: Option<Typed>,
 }
 
-/// What is known of a pane's agent.
+/// The known state of a pane's agent.
 #[derive(PartialEq, Eq)]
 pub(super) struct Agent {
     pub(super) kind: String,
@@ -64,7 +64,7 @@ impl Agent {
     }
 }
 
-/// What rules typed into a pane.
+/// Text that rules typed into a pane.
 pub(super) struct Typed {
     /// The lines, latest last, and when each was typed.
     pub(super) lines: VecDeque<(String, Instant)>,

@@ -88,7 +88,7 @@ impl Sessions {
     }
 }
 
-/// What the library asks for sessions that are not open. A session that has ended here stays ended.
+/// The store that the library asks for sessions that are not open. A session that has ended here stays ended.
 pub(crate) struct Kept(pub(crate) Arc<Sessions>);
 
 #[async_trait]
