@@ -32,16 +32,6 @@
 //! `bridge`, `fleet` and `top` (the programs). Without features, only the modules without I/O and [`api`] are
 //! built. `docs/architecture.md` is a map of the code.
 
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod config;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod daemon;
-
 pub use muxtap_api as api;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -49,6 +39,9 @@ pub use muxtap_approvals as approvals;
 pub use muxtap_core::{marks, protocol, screen, stream};
 #[cfg(feature = "http")]
 pub use muxtap_http as http;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub use muxtap_program::{cli, config, daemon};
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub use muxtap_supervise as supervise;

@@ -641,7 +641,7 @@ mod tests {
     /// The contents of `docs/cli.md` have the groups of `--help`.
     #[test]
     fn the_documentation_has_the_groups_of_help() {
-        let page = include_str!("../../docs/cli.md");
+        let page = include_str!("../../../../docs/cli.md");
         let contents = page.split("\n- **").skip(1).take(GROUPS.len());
         let mut found = Vec::new();
         for group in contents {
@@ -657,7 +657,7 @@ mod tests {
     /// of its flags.
     #[test]
     fn the_documentation_has_every_command_and_flag_and_no_other() {
-        let page = include_str!("../../docs/cli.md");
+        let page = include_str!("../../../../docs/cli.md");
         let mut sections: Vec<(&str, String)> = Vec::new();
         for section in page.split("\n### `").skip(1) {
             let (name, body) = section.split_once('`').unwrap();

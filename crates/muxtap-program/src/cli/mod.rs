@@ -65,6 +65,13 @@ pub fn main() -> ExitCode {
 /// Runs `muxtapd`, which contains all commands. `muxtap` never refers to this function, so the
 /// linker omits everything that it reaches: a small program starts fast.
 pub fn main_with_engine() -> ExitCode {
+    #[cfg(feature = "bridge")]
+    if let Some(status) = muxtap_bridge::run_if_worker(std::env::args_os()) {
+        return status;
+    }
+    if let Some(status) = muxtap_sessions::run_if_guard(std::env::args_os().skip(1)) {
+        return status;
+    }
     crate::daemon::start::note_engine();
     quick::run(std::env::args_os(), named_as_command).map_or_else(run_whole, ExitCode::from)
 }
