@@ -221,7 +221,8 @@ fn module_roots() -> Vec<(String, Option<String>)> {
         let name = entry.unwrap().file_name().into_string().unwrap();
         (format!("crates/{name}/src"), name.strip_prefix("muxtap-").map(str::to_owned))
     });
-    let own = ["tests/integration", "crates/muxtap-program/src", "crates/muxtap-core/src"].map(|folder| (folder.to_owned(), None));
+    let own = ["tests/integration", "crates/muxtap-program/src", "crates/muxtap-core/src"]
+        .map(|folder| (folder.to_owned(), None));
     own.into_iter().chain(crates).collect()
 }
 

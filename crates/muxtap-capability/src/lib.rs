@@ -16,6 +16,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use futures_util::future::BoxFuture;
 use muxtap_api::{Cursor, Error, ErrorCode, Result, Tier};
 use muxtap_core::protocol::ids::PaneId;
 use muxtap_engine::{DEFAULT_SOCKET, Engine, Server, Transport};
@@ -115,7 +116,17 @@ struct LastRead {
 impl Capability {
     /// Carries out a request. Errors are returned as responses too. `may_add`: whether the caller
     /// may name an unknown container, which makes muxtap run a command for it.
-    pub async fn run(
+    pub fn run<'a>(
+        &'a self,
+        engine: &'a Engine,
+        settings: &'a CapabilitySettings,
+        may_add: bool,
+        request: Result<CapabilityRequest, CapabilityAnswer>,
+    ) -> BoxFuture<'a, CapabilityAnswer> {
+        Box::pin(self.run_here(engine, settings, may_add, request))
+    }
+
+    async fn run_here(
         &self,
         engine: &Engine,
         settings: &CapabilitySettings,

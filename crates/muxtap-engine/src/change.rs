@@ -1,5 +1,6 @@
 //! Changing and killing panes, windows and sessions.
 
+use futures_util::future::BoxFuture;
 use muxtap_api::{Error, Operation, PatchRequest, Result};
 use muxtap_core::protocol::{
     command::{Command, CommandLine},
@@ -18,8 +19,8 @@ use super::{
 
 impl Server {
     /// Kills a pane.
-    pub async fn kill_pane(&self, target: &str) -> Result<()> {
-        self.kill_pane_as(Operation::KillPane, target).await
+    pub fn kill_pane<'a>(&'a self, target: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.kill_pane_as(Operation::KillPane, target))
     }
 
     /// Kills a pane that the caller itself created: the permission to create a pane includes
@@ -52,7 +53,11 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn kill_window(&self, target: &str) -> Result<()> {
+    pub fn kill_window<'a>(&'a self, target: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.kill_window_here(target))
+    }
+
+    async fn kill_window_here(&self, target: &str) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::KillWindow, host, target)?;
         let done = async {
@@ -77,7 +82,11 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn kill_session(&self, target: &str) -> Result<()> {
+    pub fn kill_session<'a>(&'a self, target: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.kill_session_here(target))
+    }
+
+    async fn kill_session_here(&self, target: &str) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::KillSession, host, target)?;
         let done = async {
@@ -94,7 +103,11 @@ impl Server {
     }
 
     /// Changes a session: its name and labels.
-    pub async fn patch_session(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+    pub fn patch_session<'a>(&'a self, target: &'a str, patch: &'a PatchRequest) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.patch_session_here(target, patch))
+    }
+
+    async fn patch_session_here(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::of_session_patch(patch), host, target)?;
         let done = async {
@@ -119,7 +132,11 @@ impl Server {
     }
 
     /// Changes a window: its name, layout and size, and whether it is the current one.
-    pub async fn patch_window(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+    pub fn patch_window<'a>(&'a self, target: &'a str, patch: &'a PatchRequest) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.patch_window_here(target, patch))
+    }
+
+    async fn patch_window_here(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::ChangeWindow, host, target)?;
         let done = async {
@@ -154,12 +171,21 @@ impl Server {
     }
 
     /// Changes a pane: its title, labels, size, program and mode, and whether it is active or zoomed.
-    pub async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
-        self.patch_pane_with(target, patch, Inherited::Refused).await
+    pub fn patch_pane<'a>(&'a self, target: &'a str, patch: &'a PatchRequest) -> BoxFuture<'a, Result<()>> {
+        self.patch_pane_with(target, patch, Inherited::Refused)
     }
 
     /// Changes a pane; `removed`: what the removal of a label does that it has from its session alone.
-    pub(crate) async fn patch_pane_with(&self, target: &str, patch: &PatchRequest, removed: Inherited) -> Result<()> {
+    pub(crate) fn patch_pane_with<'a>(
+        &'a self,
+        target: &'a str,
+        patch: &'a PatchRequest,
+        removed: Inherited,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.patch_pane_here(target, patch, removed))
+    }
+
+    async fn patch_pane_here(&self, target: &str, patch: &PatchRequest, removed: Inherited) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::of_pane_patch(patch), host, target)?;
         let done = async {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use futures_util::future::BoxFuture;
 use muxtap_base::plain;
 use muxtap_engine::{Server, SessionPart, Target, check_keys, elsewhere::default_server, is_absent, unhex};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
@@ -157,7 +158,15 @@ static SNAPSHOT: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 });
 
 /// Calls a tool. `None` if the tool does not exist.
-pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
+pub fn call<'a>(
+    call: &'a CallContext,
+    name: &'a str,
+    arguments: JsonObject,
+) -> BoxFuture<'a, Option<Result<ToolOutput>>> {
+    Box::pin(call_here(call, name, arguments))
+}
+
+async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match ToolCall::parse(name, arguments)? {
         Ok(asked) => carry_out(call, name, asked).await,
         Err(error) => Err(error),

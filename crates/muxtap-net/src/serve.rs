@@ -13,7 +13,7 @@ use std::{
 };
 
 use axum::{Router, extract::Request, response::Response};
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -215,7 +215,20 @@ pub struct OutOfDescriptors;
 
 /// Serves until `stop` is cancelled, and then until open responses are complete or
 /// [`Limits::grace`] has passed. Responses marked as [`Streaming`] are written on `writers`.
-pub async fn serve(
+///
+/// Boxed: the crates that serve would compile hyper's connections once more each.
+pub fn serve(
+    listener: Listener,
+    router: Router,
+    limits: Limits,
+    writers: Handle,
+    open: OpenConnections,
+    stop: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    Box::pin(accept_all(listener, router, limits, writers, open, stop))
+}
+
+async fn accept_all(
     listener: Listener,
     router: Router,
     limits: Limits,
@@ -551,7 +564,7 @@ struct Requests {
 impl Service<Request<Incoming>> for Requests {
     type Response = Response;
     type Error = Infallible;
-    type Future = futures_util::future::BoxFuture<'static, Result<Response, Infallible>>;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extensions = request.extensions_mut();

@@ -3,6 +3,7 @@
 //! A group is an option of its tmux server (`@muxtap-group-NAME`): it ends with the server, as the
 //! ids of its panes do, and every muxtap that reads this server knows the group.
 
+use futures_util::future::BoxFuture;
 use muxtap_engine::{Server, ValueList, is_pattern};
 use tokio::sync::Semaphore;
 
@@ -106,7 +107,11 @@ pub async fn list(server: &Server) -> Result<GroupList> {
 /// Sets the panes of a group, instead of its earlier ones.
 ///
 /// Errors: `INVALID_ARGUMENT`, `NOT_FOUND`, `RESOURCE_LIMIT`.
-pub async fn set(server: &Server, name: &str, request: &GroupRequest) -> Result<GroupAnswer> {
+pub fn set<'a>(server: &'a Server, name: &'a str, request: &'a GroupRequest) -> BoxFuture<'a, Result<GroupAnswer>> {
+    Box::pin(set_here(server, name, request))
+}
+
+async fn set_here(server: &Server, name: &str, request: &GroupRequest) -> Result<GroupAnswer> {
     server.engine().authorize(Tier::Create)?;
     let before = find(server, name).await?;
     let panes = resolved(server, &request.targets).await?;
@@ -182,7 +187,15 @@ pub async fn remove(server: &Server, name: &str) -> Result<()> {
 ///
 /// Errors: `NOT_FOUND` if the group or one of its panes does not exist: then nothing was sent; the
 /// error of the first pane that refused the input; `INVALID_ARGUMENT`, `READ_ONLY`.
-pub async fn input(server: &Server, name: &str, request: &GroupInput) -> Result<GroupInputAnswer> {
+pub fn input<'a>(
+    server: &'a Server,
+    name: &'a str,
+    request: &'a GroupInput,
+) -> BoxFuture<'a, Result<GroupInputAnswer>> {
+    Box::pin(input_here(server, name, request))
+}
+
+async fn input_here(server: &Server, name: &str, request: &GroupInput) -> Result<GroupInputAnswer> {
     server.engine().authorize(Tier::Input)?;
     let group = found(server, name).await?;
     let Some(group) = answer(server, vec![group]).await?.pop() else { return Err(Error::internal("no group")) };

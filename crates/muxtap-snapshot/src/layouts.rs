@@ -1,5 +1,6 @@
 //! Layouts of windows, stored by name.
 
+use futures_util::future::BoxFuture;
 use muxtap_engine::{Server, ValueList};
 use serde_json::{Value, json};
 
@@ -15,7 +16,15 @@ use muxtap_api::{Error, ErrorCode, Result, WindowInfo};
 use muxtap_core::protocol::command::Command;
 
 /// Saves a window's layout. Errors: `NOT_FOUND`, `CONFLICT` if the name exists.
-pub async fn save(store: &Store, server: &Server, request: &LayoutRequest) -> Result<LayoutAnswer> {
+pub fn save<'a>(
+    store: &'a Store,
+    server: &'a Server,
+    request: &'a LayoutRequest,
+) -> BoxFuture<'a, Result<LayoutAnswer>> {
+    Box::pin(save_here(store, server, request))
+}
+
+async fn save_here(store: &Store, server: &Server, request: &LayoutRequest) -> Result<LayoutAnswer> {
     check_name(&request.name)?;
     server.follow_for_layouts().await?;
     let window = window(server, &request.window).await?;
@@ -62,7 +71,16 @@ fn answer(name: &str, file: &Value) -> Result<LayoutAnswer> {
 /// Applies a stored layout to a window.
 ///
 /// Errors: `NOT_FOUND`; `CONFLICT` if the window has another number of panes.
-pub async fn restore(
+pub fn restore<'a>(
+    store: &'a Store,
+    server: &'a Server,
+    name: &'a str,
+    request: &'a LayoutRestoreRequest,
+) -> BoxFuture<'a, Result<LayoutAnswer>> {
+    Box::pin(restore_here(store, server, name, request))
+}
+
+async fn restore_here(
     store: &Store,
     server: &Server,
     name: &str,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use futures_util::future::BoxFuture;
 use muxtap_engine::Server;
 use serde_json::Value;
 
@@ -29,7 +30,11 @@ impl Store {
     ///
     /// Errors: `NOT_FOUND`, `CONFLICT` if a snapshot of that name exists, `INVALID_ARGUMENT`,
     /// `TMUX_UNAVAILABLE`.
-    pub async fn save(&self, server: &Server, request: &SaveRequest) -> Result<SavedAnswer> {
+    pub fn save<'a>(&'a self, server: &'a Server, request: &'a SaveRequest) -> BoxFuture<'a, Result<SavedAnswer>> {
+        Box::pin(self.save_here(server, request))
+    }
+
+    async fn save_here(&self, server: &Server, request: &SaveRequest) -> Result<SavedAnswer> {
         check_name(&request.name)?;
         let wanted = Wanted { sessions: request.sessions.clone(), history: request.history, env: request.env.clone() };
         let (snapshot, notes) = save::save(server, &wanted).await?;
@@ -39,7 +44,11 @@ impl Store {
     }
 
     /// Imports another program's file. Errors: `INVALID_ARGUMENT`, `CONFLICT`.
-    pub async fn import(&self, name: &str, request: &ImportRequest) -> Result<SavedAnswer> {
+    pub fn import<'a>(&'a self, name: &'a str, request: &'a ImportRequest) -> BoxFuture<'a, Result<SavedAnswer>> {
+        Box::pin(self.import_here(name, request))
+    }
+
+    async fn import_here(&self, name: &str, request: &ImportRequest) -> Result<SavedAnswer> {
         check_name(name)?;
         let (text, format) = (request.text.clone(), request.format);
         let (_, import::Imported { mut snapshot, left_out }) = self.run(move |_| import::read(&text, format)).await?;
@@ -93,7 +102,11 @@ impl Store {
     /// it.
     ///
     /// Error: `RESOURCE_LIMIT` if that is more than a person is shown.
-    pub async fn what_runs(&self, name: &str, sessions: &[String]) -> Result<Vec<String>> {
+    pub fn what_runs<'a>(&'a self, name: &'a str, sessions: &'a [String]) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(self.what_runs_here(name, sessions))
+    }
+
+    async fn what_runs_here(&self, name: &str, sessions: &[String]) -> Result<Vec<String>> {
         let sessions = chosen(&self.snapshot(name).await?.0, sessions)?;
         runs::whole(&Snapshot { saved: String::new(), sessions }).ok_or_else(|| {
             let message = format!(
@@ -144,7 +157,16 @@ impl Store {
     }
 
     /// Compares a snapshot with another one, or with the current sessions of its names.
-    pub async fn diff(&self, server: &Server, name: &str, query: &DiffQuery) -> Result<DiffAnswer> {
+    pub fn diff<'a>(
+        &'a self,
+        server: &'a Server,
+        name: &'a str,
+        query: &'a DiffQuery,
+    ) -> BoxFuture<'a, Result<DiffAnswer>> {
+        Box::pin(self.diff_here(server, name, query))
+    }
+
+    async fn diff_here(&self, server: &Server, name: &str, query: &DiffQuery) -> Result<DiffAnswer> {
         let (from, _) = self.snapshot(name).await?;
         let to = match &query.with {
             Some(other) => self.snapshot(other).await?.0,
@@ -154,7 +176,16 @@ impl Store {
     }
 
     /// Restores sessions of a snapshot.
-    pub async fn restore(&self, server: &Server, name: &str, request: &RestoreRequest) -> Result<RestoreAnswer> {
+    pub fn restore<'a>(
+        &'a self,
+        server: &'a Server,
+        name: &'a str,
+        request: &'a RestoreRequest,
+    ) -> BoxFuture<'a, Result<RestoreAnswer>> {
+        Box::pin(self.restore_here(server, name, request))
+    }
+
+    async fn restore_here(&self, server: &Server, name: &str, request: &RestoreRequest) -> Result<RestoreAnswer> {
         let (snapshot, is_own) = self.snapshot(name).await?;
         restore(server, &snapshot, is_own, request).await
     }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use muxtap_api::{Error, Result};
 use muxtap_base::{metrics, nonce};
 use muxtap_core::protocol::{
@@ -158,7 +159,11 @@ impl Inner {
     }
 
     /// Returns the model, as read after this call by a client of its own.
-    pub(super) async fn fresh_at_rest(self: &Arc<Self>) -> Result<Arc<Topology>> {
+    pub(super) fn fresh_at_rest(self: &Arc<Self>) -> BoxFuture<'_, Result<Arc<Topology>>> {
+        Box::pin(self.fresh_at_rest_here())
+    }
+
+    async fn fresh_at_rest_here(self: &Arc<Self>) -> Result<Arc<Topology>> {
         let before = self.lock().rest.listings_begun;
         // The semaphore is never closed.
         let _turn = self.listings.turn.acquire().await;
@@ -231,21 +236,32 @@ impl Inner {
         }
     }
 
-    pub(super) async fn ask_plainly(&self, commands: &[Command], limit: Duration) -> Result<Answer> {
+    pub(super) fn ask_plainly<'a>(&'a self, commands: &'a [Command], limit: Duration) -> BoxFuture<'a, Result<Answer>> {
+        Box::pin(self.ask_plainly_here(commands, limit))
+    }
+
+    async fn ask_plainly_here(&self, commands: &[Command], limit: Duration) -> Result<Answer> {
         let line = match PlainLine::of(commands) {
             Ok(line) => line,
             Err(error) => return Ok(Err(error.to_string())),
         };
         metrics::TMUX_COMMANDS.increment(commands.len() as u64);
         let sent = std::time::Instant::now();
-        // A client's process is a large future, and each request passes through this one.
-        let replied = Box::pin(self.spec.call_within(limit, &line.words())).await?;
+        let replied = self.spec.call_within(limit, &line.words()).await?;
         metrics::tmux_command(commands.first().map_or("none", Command::name), sent.elapsed());
         line.read(replied)
     }
 
     /// Creates the first session of a server, and starts the server for it if none runs.
-    pub(super) async fn start_at_rest(&self, start: &StartServer, command: &Command) -> Result<Answer> {
+    pub(super) fn start_at_rest<'a>(
+        &'a self,
+        start: &'a StartServer,
+        command: &'a Command,
+    ) -> BoxFuture<'a, Result<Answer>> {
+        Box::pin(self.start_at_rest_here(start, command))
+    }
+
+    async fn start_at_rest_here(&self, start: &StartServer, command: &Command) -> Result<Answer> {
         // One at a time: the second caller finds the server of the first one.
         let _turn = self.arrivals.acquire().await;
         if socket::listens(&self.spec.socket) {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::clock::jittered;
 use muxtap_core::protocol::{command::Command, ids::PaneId};
@@ -387,7 +387,11 @@ impl ServerLink {
 
     /// Returns the model as of now, always read for this call. If the connection is lost meanwhile
     /// it is read again.
-    pub async fn fresh(&self) -> Result<Arc<Topology>> {
+    pub fn fresh(&self) -> BoxFuture<'_, Result<Arc<Topology>>> {
+        Box::pin(self.fresh_here())
+    }
+
+    async fn fresh_here(&self) -> Result<Arc<Topology>> {
         let mut tries = 1;
         loop {
             self.connected().await?;

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::BoxFuture;
 use muxtap_api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Operation, Result};
 use muxtap_core::{protocol::ids::PaneId, stream::render};
 
@@ -41,7 +42,16 @@ impl Server {
     ///
     /// Error: `CONFLICT` if the agent asks nothing, or another question than `question_id`; then no
     /// key was pressed.
-    pub async fn answer(&self, target: &str, question_id: &str, answer: &str) -> Result<AgentAnswered> {
+    pub fn answer<'a>(
+        &'a self,
+        target: &'a str,
+        question_id: &'a str,
+        answer: &'a str,
+    ) -> BoxFuture<'a, Result<AgentAnswered>> {
+        Box::pin(self.answer_here(target, question_id, answer))
+    }
+
+    async fn answer_here(&self, target: &str, question_id: &str, answer: &str) -> Result<AgentAnswered> {
         let audit = self.engine.audit(Operation::Answer, &self.host, target)?;
         let audit = audit.input(|| answer.as_bytes().to_vec());
         let done = async {

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::BoxFuture;
 use muxtap_api::{Error, ErrorCode, Operation, ReadFormat, Result, RunAnswer, RunMethod, RunRequest};
 use muxtap_base::spans;
 use muxtap_core::stream::{colors, render};
@@ -92,7 +93,11 @@ impl Server {
     /// Runs a command in the idle shell of a pane.
     ///
     /// Error: `TIMEOUT`, whose `details` have `output` and `cursor`; the command continues.
-    pub async fn run(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
+    pub fn run<'a>(&'a self, target: &'a str, request: &'a RunRequest) -> BoxFuture<'a, Result<RunAnswer>> {
+        Box::pin(self.run_here(target, request))
+    }
+
+    async fn run_here(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
         let host = &self.host;
         let audit = self.engine.audit(Operation::Run, host, target)?.input(|| request.command.as_bytes().to_vec());
         let span = tracing::info_span!(target: spans::TARGET, "run", muxtap.outcome = Empty);

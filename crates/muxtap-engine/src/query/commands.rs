@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use muxtap_api::{
     CommandChoice, CommandInfo, CommandsAnswer, CommandsRequest, Error, Gap, GapReason, ReadAnswer, ReadFormat,
     ReadRequest, Result, SeenMarks, Since, Tier,
@@ -21,7 +22,15 @@ impl Server {
     /// Lists the commands that ran in a pane while it was followed, the earliest first.
     ///
     /// Errors: those of a target; `INVALID_ARGUMENT` for an invalid pattern or a number out of range.
-    pub async fn list_commands(&self, target: &str, request: &CommandsRequest) -> Result<CommandsAnswer> {
+    pub fn list_commands<'a>(
+        &'a self,
+        target: &'a str,
+        request: &'a CommandsRequest,
+    ) -> BoxFuture<'a, Result<CommandsAnswer>> {
+        Box::pin(self.list_commands_here(target, request))
+    }
+
+    async fn list_commands_here(&self, target: &str, request: &CommandsRequest) -> Result<CommandsAnswer> {
         self.engine.authorize(Tier::Read)?;
         for (name, least, given) in [("n", 1, request.n), ("over_ms", 0, request.over_ms)] {
             if let Some(given) = given.filter(|given| !(least..=MOST).contains(given)) {

@@ -7,6 +7,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use muxtap_api::{
     CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Operation, Result, SpawnRequest,
     SplitRequest, Tier,
@@ -44,14 +45,17 @@ fn home() -> Option<String> {
 
 impl Server {
     /// Creates a session. If no tmux server runs, one is started for the caller.
-    pub async fn create_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
-        self.make_session(request, ExitPolicy::Managed).await
+    pub fn create_session<'a>(&'a self, request: &'a NewSessionRequest) -> BoxFuture<'a, Result<CreatedAnswer>> {
+        Box::pin(self.make_session(request, ExitPolicy::Managed))
     }
 
     /// Creates a session whose shell ends like one in a session that tmux created: nothing of it
     /// remains, whether muxtap still runs or was killed.
-    pub async fn create_unmanaged_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
-        self.make_session(request, ExitPolicy::Tmux).await
+    pub fn create_unmanaged_session<'a>(
+        &'a self,
+        request: &'a NewSessionRequest,
+    ) -> BoxFuture<'a, Result<CreatedAnswer>> {
+        Box::pin(self.make_session(request, ExitPolicy::Tmux))
     }
 
     async fn make_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
@@ -148,7 +152,11 @@ impl Server {
     }
 
     /// Creates a window.
-    pub async fn create_window(&self, request: &NewWindowRequest) -> Result<CreatedAnswer> {
+    pub fn create_window<'a>(&'a self, request: &'a NewWindowRequest) -> BoxFuture<'a, Result<CreatedAnswer>> {
+        Box::pin(self.create_window_here(request))
+    }
+
+    async fn create_window_here(&self, request: &NewWindowRequest) -> Result<CreatedAnswer> {
         let command = async {
             let session = self.session(&request.session).await?;
             let mut command = Command::new("new-window")
@@ -167,7 +175,11 @@ impl Server {
     }
 
     /// Splits a pane.
-    pub async fn create_split(&self, request: &SplitRequest) -> Result<CreatedAnswer> {
+    pub fn create_split<'a>(&'a self, request: &'a SplitRequest) -> BoxFuture<'a, Result<CreatedAnswer>> {
+        Box::pin(self.create_split_here(request))
+    }
+
+    async fn create_split_here(&self, request: &SplitRequest) -> Result<CreatedAnswer> {
         let command = async {
             let pane = self.resolve_pane(&request.pane).await?;
             let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
