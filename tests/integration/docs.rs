@@ -309,15 +309,16 @@ fn promises_and_claims_name_tests_that_exist() {
     assert!(!has_test("fn helper() {}\n", "helper") && has_test("#[test]\nfn one() {}\n", "one"));
 }
 
-/// What each byte of a pane passes is compiled for speed, and so is the last pass over all crates: at "s" or "z" it
-/// makes no vector instructions. Each other crate is compiled for size.
+/// What each byte of a pane passes is compiled for speed, and the connections of each request (`muxtap-net`), and so is
+/// the last pass over all crates: at "s" or "z" it makes no vector instructions. Each other crate is compiled for size.
 #[test]
 fn the_path_of_a_byte_is_compiled_for_speed() {
     let manifest = read("Cargo.toml");
     assert!(manifest.contains("\n[profile.release]\nopt-level = 3\n"));
     for entry in fs::read_dir(root().join("crates")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let for_speed = ["muxtap-base", "muxtap-core", "muxtap-engine", "muxtap-tmux"].contains(&name.as_str());
+        let for_speed = ["muxtap-base", "muxtap-core", "muxtap-engine", "muxtap-net", "muxtap-tmux"];
+        let for_speed = for_speed.contains(&name.as_str());
         let for_size = ["s", "z"]
             .iter()
             .any(|level| manifest.contains(&format!("[profile.release.package.{name}]\nopt-level = \"{level}\"\n")));
