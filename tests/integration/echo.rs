@@ -210,6 +210,8 @@ fn what_is_answered_below_a_run_is_an_answer() {
     for (typed, answer) in
         [(r#"echo f""in"#, "fin"), ("printf '%s\\n' do''ne", "done"), ("echo o''ne; echo tw''o", "two")]
     {
+        // dash prints its prompt before the response to a line typed ahead: `$ fin`.
+        world.ok(&["wait-for", "-t", &pane, "--prompt"]);
         world.ok(&["send-keys", "-t", &pane, typed, "Enter"]);
         for since in ["input", "start"] {
             let pattern = format!("^{answer}$");
