@@ -111,7 +111,7 @@ fn every_interface_uses_a_host_of_the_fleet() {
     assert_eq!((&entry["who"], &entry["action"]), (&json!("near"), &json!("kill-pane")), "{audit}");
 }
 
-fn audit_file(world: &World) -> std::path::PathBuf {
+pub(crate) fn audit_file(world: &World) -> std::path::PathBuf {
     let settings = world.json(&["config"])["settings"].clone();
     let file = settings.as_array().unwrap().iter().find(|setting| setting["key"] == "audit_file").unwrap();
     file["value"].as_str().unwrap().into()

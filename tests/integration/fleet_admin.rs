@@ -7,7 +7,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::common::{World, eventually, is_installed};
+use crate::{
+    common::{World, eventually, is_installed},
+    fleet::audit_file,
+};
 
 /// A server that is killed at the end.
 struct Server(Child);
@@ -77,6 +80,47 @@ fn five_commands_make_a_fleet_of_two_hosts() {
     world.ok(&["fleet", "revoke", "web-1", "--dir", folder]);
     assert_eq!(members(world.json(&["fleet", "status", "--dir", folder, "--json"])), ["admin", "web-2"]);
     assert!(!world.daemon_socket().exists(), "no daemon was started");
+}
+
+/// The lines of a daemon, and of the next one that has taken over, are in the copy as they are in the file.
+#[test]
+fn a_daemons_audit_log_is_copied_also_over_an_upgrade() {
+    if !is_installed("nats-server") {
+        return;
+    }
+    let mut world = World::new();
+    let dir = world.path("fleet");
+    let (folder, port) =
+        (dir.to_str().unwrap(), TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port());
+    world.ok(&["fleet", "init", folder, "--listen", &format!("127.0.0.1:{port}"), "--host-name", "localhost"]);
+    let error = world.error("INVALID_ARGUMENT", &["fleet", "audit", "--dir", folder]);
+    assert!(error.contains("no member was added with --audit"), "{error}");
+    let added = world.ok(&["fleet", "add", "web-1", "--audit", "--dir", folder]);
+    assert!(added.contains("audit = true"), "{added}");
+    let mut command = Command::new("nats-server");
+    command.arg("-c").arg(dir.join("nats.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = Server(command.spawn().unwrap());
+    eventually("the server listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let copy = |world: &World, name: &[&str]| world.ok(&[&["fleet", "audit", "--dir", folder], name].concat());
+    assert_eq!(copy(&world, &[]), "");
+    world.set("MUXTAP_FLEET", &format!("tls://localhost:{port}"));
+    world.set("MUXTAP_FLEET_NAME", "web-1");
+    world.set("MUXTAP_FLEET_CREDENTIALS", dir.join("members/web-1.nk").to_str().unwrap());
+    world.set("MUXTAP_FLEET_TLS_CA", dir.join("tls/ca.pem").to_str().unwrap());
+    world.set("MUXTAP_FLEET_AUDIT", "true");
+    let pane = world.ok(&["new-session", "-s", "main", "--", "cat"]);
+    let log = audit_file(&world);
+    let is_complete = |world: &World, actions: usize| {
+        let all = std::fs::read_to_string(&log).unwrap();
+        all.matches("\"action\":\"input\"").count() == actions && copy(world, &["web-1"]) == all.trim_end()
+    };
+    world.ok(&["send-keys", "-t", &pane, "one", "Enter"]);
+    eventually("the copy is complete", || is_complete(&world, 1));
+    world.ok(&["upgrade"]);
+    world.ok(&["send-keys", "-t", &pane, "two", "Enter"]);
+    eventually("the copy of both daemons is complete", || is_complete(&world, 2));
+    let all = copy(&world, &[]);
+    assert!(all.lines().all(|line| line.starts_with("{\"host\":\"web-1\",\"at\":")), "{all}");
 }
 
 #[test]

@@ -30,6 +30,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use serde::Serialize;
 use sha2::Sha256;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::sync::watch;
 
 /// Size at which the file is rotated, unless configured otherwise.
 pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
@@ -221,6 +222,7 @@ pub struct LineLog {
     queue: Option<mpsc::SyncSender<Vec<u8>>>,
     written: Mutex<mpsc::Receiver<()>>,
     current: Current,
+    changes: watch::Receiver<u64>,
 }
 
 /// The file that is written now, for a daemon that takes over. `None`: it is closed.
@@ -251,6 +253,11 @@ impl Audit {
     #[doc(hidden)]
     pub fn file(&self) -> Option<File> {
         lock(&self.log.current).as_ref().and_then(|file| file.try_clone().ok())
+    }
+
+    /// Returns what changes whenever lines were written.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.log.changes.clone()
     }
 
     /// Writes the queued lines, and then no more: another daemon writes the log from now on.
@@ -314,16 +321,17 @@ impl LineLog {
         })?;
         let (queue, lines) = mpsc::sync_channel(QUEUE);
         let (tell, written) = mpsc::channel();
+        let (told, changes) = watch::channel(0);
         std::thread::Builder::new()
             .name("audit".into())
             .spawn(move || {
                 let current = file.current.clone();
-                write_all(file, &lines);
+                write_all(file, &lines, &told);
                 *lock(&current) = None;
                 drop(tell);
             })
             .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
-        Ok(Self { queue: Some(queue), written: Mutex::new(written), current })
+        Ok(Self { queue: Some(queue), written: Mutex::new(written), current, changes })
     }
 
     /// Adds a line without waiting. If the queue is full, the line is lost and counted.
@@ -346,7 +354,7 @@ impl Drop for LineLog {
 
 /// Writes lines, all queued ones at once: a program with a thousand requests per second does not
 /// cost a write and a wake-up for each.
-fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
+fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>, told: &watch::Sender<u64>) {
     let (mut failing, mut next) = (false, None);
     while let Some(first) = next.take().or_else(|| lines.recv().ok()).filter(|line| line != CLOSE) {
         let (mut length, mut batch) = (first.len(), vec![first]);
@@ -375,6 +383,7 @@ fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>) {
             }
         }
         failing &= written.is_err();
+        told.send_modify(|batches| *batches += 1);
         if next.is_none() {
             // Senders cause no wake-ups meanwhile: their lines are gathered.
             std::thread::sleep(GATHER);
@@ -624,7 +633,7 @@ mod tests {
             queue.send(line.to_vec()).unwrap();
         }
         drop(queue);
-        write_all(file, &lines);
+        write_all(file, &lines, &watch::Sender::new(0));
         assert!(metrics::render().contains("muxtap_audit_lost_total 2\n"), "{}", metrics::render());
     }
 }

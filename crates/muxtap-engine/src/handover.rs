@@ -205,6 +205,12 @@ impl Engine {
         self.store_with(&[], false, Vec::new(), &CopiedPanes::default())
     }
 
+    /// Returns what changes whenever lines of the audit log were written; `None`: it is off.
+    #[doc(hidden)]
+    pub fn audit_changes(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        Some(self.shared.options.audit.as_ref()?.changes())
+    }
+
     /// Returns the file of the audit log that is written now, with its lock.
     #[doc(hidden)]
     pub fn audit_file(&self) -> Option<std::fs::File> {

@@ -56,12 +56,12 @@ pub enum State {
 
 /// A daemon's membership in a fleet. Clones are cheap and are the same membership.
 #[derive(Clone)]
-pub struct Fleet(Arc<Inner>);
+pub struct Fleet(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) me: Member,
     settings: Settings,
-    state: watch::Sender<State>,
+    pub(super) state: watch::Sender<State>,
     /// The connection of a member.
     pub(super) joined: watch::Sender<Option<Connection>>,
     /// Subjects that NATS refused because a permission is missing.
@@ -73,7 +73,7 @@ pub(super) struct Inner {
     pub(super) links: Mutex<Links>,
     /// The tasks that carry links.
     pub(super) carried: TaskTracker,
-    end: CancellationToken,
+    pub(super) end: CancellationToken,
 }
 
 /// The outcome of sending to NATS. Error: it takes nothing more.

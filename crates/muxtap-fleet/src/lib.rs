@@ -4,6 +4,7 @@
 //! (`muxtap-peer`), as over ssh.
 
 pub mod admin;
+pub mod audit;
 pub mod frame;
 mod join;
 mod known;

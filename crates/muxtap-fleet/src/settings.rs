@@ -32,6 +32,8 @@ pub struct Settings {
     pub labels: Vec<String>,
     /// The tiers of requests that this host serves.
     pub offer: Vec<Tier>,
+    /// Whether this daemon's audit log is copied to NATS.
+    pub audit: bool,
     /// The version of muxtap.
     pub version: String,
 }

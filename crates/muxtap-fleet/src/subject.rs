@@ -36,6 +36,14 @@ pub fn inbox(member: &str) -> String {
     format!("_INBOX.{member}")
 }
 
+/// The subjects of the copies of all audit logs.
+pub const AUDITS: &str = "muxtap.audit.*";
+
+/// Returns the subject of the copy of a member's audit log.
+pub fn audit(member: &str) -> String {
+    format!("muxtap.audit.{member}")
+}
+
 /// The name of the NATS service whose instances are the members.
 pub const SERVICE: &str = "muxtap";
 

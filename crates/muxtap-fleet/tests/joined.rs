@@ -9,13 +9,19 @@
 
 mod configured;
 
-use std::time::Duration;
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use muxtap_api::{
     Error, ErrorCode,
     Tier::{self, Create, Input, Read},
 };
-use muxtap_fleet::{Fleet, Offered, Settings, State};
+use muxtap_fleet::{Fleet, Offered, Settings, State, admin::Copies, audit::Log};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::mpsc,
@@ -128,4 +134,151 @@ async fn a_revoked_key_is_reported_and_a_new_one_is_read() {
     fleet.add("web-1", &[Read], &[], &[]);
     server.reload();
     host.joined().await;
+}
+
+/// A log of a daemon, which has one older file.
+struct AuditLog {
+    folder: tempfile::TempDir,
+    written: tokio::sync::watch::Sender<u64>,
+}
+
+impl AuditLog {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), written: tokio::sync::watch::Sender::new(0) }
+    }
+
+    fn files(path: &Path) -> Vec<PathBuf> {
+        vec![path.with_extension("jsonl.1"), path.to_owned()]
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("audit.jsonl")
+    }
+
+    fn log(&self) -> Log {
+        Log { files: Self::files, path: self.path(), written: self.written.subscribe() }
+    }
+
+    fn append(&self, lines: &str) {
+        let mut file = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(self.path()).unwrap();
+        file.write_all(lines.as_bytes()).unwrap();
+        self.written.send_modify(|written| *written += 1);
+    }
+
+    fn rotate(&self) {
+        let [old, current] = Self::files(&self.path()).try_into().unwrap();
+        fs::rename(current, old).unwrap();
+    }
+}
+
+async fn copy_of(fleet: &configured::Fleet, name: Option<&str>) -> String {
+    let mut copies = Copies::open(&fleet.folder, name).await.unwrap();
+    let mut all = String::new();
+    while let Some(lines) = copies.next().await.unwrap() {
+        all += &lines;
+    }
+    all
+}
+
+/// Waits until the copy is as long as `all`, and returns it.
+async fn complete_copy(fleet: &configured::Fleet, all: &str) -> String {
+    loop {
+        let copy = copy_of(fleet, Some("web-1-audited")).await;
+        if copy.len() >= all.len() {
+            return copy;
+        }
+        // No event says that another member's message was stored.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// NATS is killed while lines are copied, and once while the log is rotated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_audit_log_equals_the_local_one_after_outages() {
+    let Some(fleet) = configured::Fleet::new() else { return };
+    fleet.add("web-1-audited", &[Read], &[], &[]);
+    let mut server = fleet.start();
+    assert_eq!(copy_of(&fleet, None).await, "");
+    let host = Daemon::join(&fleet, &server, "web-1-audited", "web-1-audited", &[Read]);
+    let log = AuditLog::new();
+    host.fleet.copy_audit(log.log());
+    let mut all = String::new();
+    for outage in 0..4 {
+        host.joined().await;
+        for line in 0..50 {
+            let line = format!("{{\"at\":\"{outage}.{line}\",\"target\":\"{}\"}}\n", "x".repeat(2_000));
+            log.append(&line);
+            all += &line;
+        }
+        if outage == 2 {
+            complete_copy(&fleet, &all).await;
+        }
+        let log_of_server = server.end();
+        assert!(!log_of_server.contains("Violation"), "{log_of_server}");
+        let line = format!("{{\"at\":\"{outage}\",\"during\":\"the outage\"}}\n");
+        log.append(&line);
+        all += &line;
+        if outage == 2 {
+            log.rotate();
+        }
+        server = fleet.start();
+    }
+    assert_eq!(complete_copy(&fleet, &all).await, all);
+    let named = copy_of(&fleet, None).await;
+    assert!(named.starts_with("{\"host\":\"web-1-audited\",\"at\":\"0.0\",\"target\":\"xxx"), "{named:.80}");
+    assert_eq!(named.lines().count(), all.lines().count());
+}
+
+/// JetStream replies to whatever subject a message names, as the server. What it says to another
+/// member's stream must remove nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_removes_no_copy_by_the_replies_of_nats() {
+    let Some(fleet) = configured::Fleet::new() else { return };
+    for name in ["eve-audited", "web-1-audited"] {
+        fleet.add(name, &[Read], &[], &[]);
+    }
+    fleet.add("web-2", &[Read], &[], &[]);
+    let server = fleet.start();
+    assert_eq!(copy_of(&fleet, None).await, "");
+    let victim = fleet.connect(&server, "web-1-audited").await.unwrap();
+    for _ in 0..5 {
+        victim.client.publish("muxtap.audit.web-1-audited", "{\"a\":1}\n".into()).await.unwrap();
+    }
+    victim.client.flush().await.unwrap();
+    victim.sync().await;
+    let mut eve = fleet.connect(&server, "eve-audited").await.unwrap();
+    let replies = ["PURGE", "MSG.DELETE", "DELETE", "UPDATE", "CREATE", "SNAPSHOT"];
+    for reply in replies.map(|what| format!("$JS.API.STREAM.{what}.muxtap_audit")) {
+        for _ in 0..3 {
+            eve.client.publish_with_reply("muxtap.audit.eve-audited", reply.clone(), "{}\n".into()).await.unwrap();
+        }
+    }
+    eve.sync().await;
+    // Its messages are stored one after the other: the last one is there when this one is.
+    let last = eve.client.request("muxtap.audit.eve-audited", "{}\n".into()).await.unwrap();
+    assert!(std::str::from_utf8(&last.payload).unwrap().contains("\"seq\":24"), "{last:?}");
+    assert_eq!(copy_of(&fleet, Some("web-1-audited")).await, "{\"a\":1}\n".repeat(5));
+    assert_eq!(copy_of(&fleet, None).await.lines().count(), 24);
+    let other = "muxtap.audit.web-1-audited";
+    assert_eq!(eve.refused_publishing([other]).await, [other.to_owned()].into());
+    let mut plain = fleet.connect(&server, "web-2").await.unwrap();
+    assert_eq!(plain.refused_publishing(["muxtap.audit.web-2"]).await, ["muxtap.audit.web-2".to_owned()].into());
+    let refused = Copies::open(&fleet.folder, Some("web-2")).await.map(drop).unwrap_err();
+    assert!(refused.message.contains("without --audit"), "{refused}");
+}
+
+/// A member that lies in its copy changes no terminal and no other member's lines.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_of_a_copy_are_named_by_nats_and_not_by_themselves() {
+    let Some(fleet) = configured::Fleet::new() else { return };
+    fleet.add("eve-audited", &[Read], &[], &[]);
+    let server = fleet.start();
+    assert_eq!(copy_of(&fleet, None).await, "");
+    let eve = fleet.connect(&server, "eve-audited").await.unwrap();
+    let text = "{\"host\":\"web-1\"}\nno json\n{}\n";
+    eve.client.request("muxtap.audit.eve-audited", text.into()).await.unwrap();
+    let named = copy_of(&fleet, None).await;
+    let hosts: Vec<serde_json::Value> = named.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(hosts.len(), 3);
+    assert!(hosts.iter().all(|line| line["host"] == "eve-audited" && line["line"].is_string()), "{named}");
 }

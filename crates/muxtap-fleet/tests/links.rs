@@ -218,6 +218,59 @@ async fn a_lost_connection_ends_links_on_both_sides_and_is_replaced() {
     carry(again, served, 1_000_000).await;
 }
 
+/// Opens a link, and again while the members' connections or the routes between servers are being
+/// replaced.
+async fn open_again(amy: &Member, host: &mut Member) -> (muxtap_fleet::Pipe, muxtap_fleet::Pipe) {
+    loop {
+        joined(&amy.fleet).await;
+        joined(&host.fleet).await;
+        if let Ok(opened) = amy.fleet.open("web-1", Tier::Read).await {
+            let mut pipe = opened.pipe;
+            // A link of an earlier attempt, whose caller has not received the reply, is not counted.
+            let mut served = host.links.recv().await.unwrap().pipe;
+            let _ = pipe.write_all(b"x").await;
+            let is_open = tokio::select! {
+                read = served.read_u8() => read.is_ok_and(|byte| byte == b'x'),
+                _ = pipe.read_u8() => false,
+            };
+            if is_open {
+                return (pipe, served);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_carries_on_without_any_one_of_its_servers() {
+    let port = || std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let routes = [port(), port(), port()];
+    let all = routes.map(|port| format!("\"nats://127.0.0.1:{port}\"")).join(", ");
+    let config = |port: u16| format!("cluster {{ name: test, listen: \"127.0.0.1:{port}\", routes: [{all}] }}");
+    let mut servers = routes.map(|port| Nats::start(&config(port)));
+    let url = servers.each_ref().map(Nats::url).join(",");
+    let by_all = |name, offer| Settings { url: url.clone(), ..settings(&servers[0], name, offer) };
+    let mut host = member_by(by_all("web-1", &[Tier::Read]));
+    let amy = member_by(by_all("amy", &[]));
+    let (mut pipe, mut served) = open_again(&amy, &mut host).await;
+    for number in 0..servers.len() {
+        servers[number].stop();
+        // The link is over if a member was connected to that server; then both sides hear of it.
+        let _ = pipe.write_all(b"y").await;
+        let goes_on = tokio::select! {
+            read = served.read_u8() => read.is_ok_and(|byte| byte == b'y'),
+            // Nothing is sent there.
+            _ = pipe.read_u8() => false,
+        };
+        if !goes_on {
+            (pipe, served) = open_again(&amy, &mut host).await;
+        }
+        let other = open_again(&amy, &mut host).await;
+        carry(other.0, other.1, 1_000_000).await;
+        servers[number].restart();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_cannot_be_reached_at_first_is_joined_later() {
     let mut nats = Nats::start("");

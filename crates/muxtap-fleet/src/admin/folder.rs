@@ -51,6 +51,8 @@ pub struct Request<'a> {
     pub uses: &'a [Tier],
     /// The hosts that it may use, as names or patterns.
     pub hosts: &'a [String],
+    /// Whether it may copy its audit log to the server.
+    pub audit: bool,
 }
 
 /// A line of `revoked.jsonl`.
@@ -144,6 +146,7 @@ impl Folder {
             offer: request.offer.to_vec(),
             uses: request.uses.to_vec(),
             hosts: request.hosts.to_vec(),
+            audit: request.audit,
         };
         members.add(member)?;
         let Some(member) = members.get(request.name).cloned() else {

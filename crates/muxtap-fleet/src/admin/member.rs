@@ -38,12 +38,15 @@ pub struct Member {
     pub uses: Vec<Tier>,
     /// The hosts that it may use: names, or patterns with `*`.
     pub hosts: Vec<String>,
+    /// Whether its daemon may copy its audit log to the server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub audit: bool,
 }
 
 impl Member {
     /// Returns the admin with this key.
     pub fn admin(key: String) -> Self {
-        Self { name: ADMIN.to_owned(), key, offer: Vec::new(), uses: Vec::new(), hosts: Vec::new() }
+        Self { name: ADMIN.to_owned(), key, offer: Vec::new(), uses: Vec::new(), hosts: Vec::new(), audit: false }
     }
 
     /// Returns whether it is the admin.
@@ -65,14 +68,14 @@ impl Member {
         check_name(&self.name)?;
         check_key(&self.key)?;
         let (offers, uses) = (!self.offer.is_empty(), !self.uses.is_empty());
-        if self.is_admin() && (offers || uses) {
+        if self.is_admin() && (offers || uses || self.audit) {
             return Err(Error::invalid(format!(
-                "invalid permissions of member `{ADMIN}`: it offers and uses nothing; choose another name"
+                "invalid permissions of member `{ADMIN}`: it offers, uses and copies nothing; choose another name"
             )));
         }
-        if !self.is_admin() && !offers && !uses {
+        if !self.is_admin() && !offers && !uses && !self.audit {
             return Err(Error::invalid(format!(
-                "no permissions for member `{}`: expected tiers that it offers, tiers that it uses, or both",
+                "no permissions for member `{}`: expected tiers that it offers, tiers that it uses, or a copy of its audit log",
                 self.name
             )));
         }
@@ -157,7 +160,7 @@ impl Members {
             let hosts = self.iter().filter(|host| host.is_host() && member.may_use(&host.name));
             hosts.map(|host| host.name.as_str()).collect()
         };
-        permissions::of(member, &hosts)
+        permissions::of(member, &hosts, self.iter().any(|member| member.audit))
     }
 
     /// Renders `members.conf`.
@@ -248,7 +251,7 @@ mod tests {
                 match added {
                     Some((offer, uses, hosts)) => {
                         let before = members.clone();
-                        let member = Member { name, key: key(number + 1), offer, uses, hosts };
+                        let member = Member { name, key: key(number + 1), offer, uses, hosts, audit: number % 3 == 0 };
                         if members.add(member).is_err() {
                             prop_assert_eq!(&members, &before);
                         }
@@ -260,7 +263,7 @@ mod tests {
                 for member in &revoked {
                     prop_assert!(!text.contains(&member.key), "{}", text);
                     if members.get(&member.name).is_none() {
-                        let subjects = ["_INBOX.", "muxtap.v1.", "$SRV.HELLO.muxtap."];
+                        let subjects = ["_INBOX.", "muxtap.v1.", "muxtap.audit.", "$SRV.HELLO.muxtap."];
                         for subject in subjects.map(|subject| format!("\"{subject}{}", member.name)) {
                             let is_own = |line: &str| {
                                 line.trim().strip_prefix(&subject).is_some_and(|rest| rest.starts_with(['.', '"']))
@@ -283,10 +286,10 @@ mod tests {
             let mut members = Members::default();
             for (number, host) in ["a", "b", "ab", "bb"].into_iter().enumerate() {
                 let (offer, uses, hosts) = (vec![Tier::Read], Vec::new(), Vec::new());
-                members.add(Member { name: host.into(), key: key(number), offer, uses, hosts }).unwrap();
+                members.add(Member { name: host.into(), key: key(number), offer, uses, hosts, audit: false }).unwrap();
             }
             let (offer, hosts) = (Vec::new(), vec![pattern.clone()]);
-            members.add(Member { name: "c".into(), key: key(4), offer, uses: uses.clone(), hosts }).unwrap();
+            members.add(Member { name: "c".into(), key: key(4), offer, uses: uses.clone(), hosts, audit: false }).unwrap();
             let publish = members.permissions(members.get("c").unwrap()).publish;
             for host in ["a", "b", "ab", "bb", "c"] {
                 let of = |host| publish.contains(&crate::subject::of_tier(host, tier));

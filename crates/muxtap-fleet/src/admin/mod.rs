@@ -3,6 +3,7 @@
 //! Everything is in one folder on the server's machine. [`Folder`] is the only writer. What NATS
 //! lets a member do is decided in [`permissions`] alone.
 
+mod audit;
 mod certificate;
 mod doctor;
 mod folder;
@@ -12,6 +13,7 @@ mod reach;
 mod server;
 
 pub use self::{
+    audit::Copies,
     certificate::{NAMES, SERVER_DAYS, check_host_name},
     doctor::{Finding, Level, doctor},
     folder::{Folder, Request},

@@ -6,6 +6,9 @@
 //!
 //! - A request to JetStream makes the server publish its response anywhere in the account, and a
 //!   consumer makes it publish stored messages. So only the admin may send one.
+//! - The copy of an audit log goes to a stream, whose response to the message is published to its reply
+//!   subject: a member can send `{"stream":…,"seq":N}` anywhere. To JetStream this is a request to purge a
+//!   stream, or to delete a message of it. So the stream permits neither, and the account has no others.
 //! - A question of the service protocol makes each host publish its service information, within what
 //!   hosts may publish to: inboxes and the announcement of their own name.
 
@@ -20,6 +23,8 @@ use crate::subject;
 pub(super) const STREAM: &str = "muxtap_doctor";
 /// The stream's subject.
 pub(super) const MARK: &str = "muxtap.doctor.mark";
+/// The stream with the copies of audit logs.
+pub(super) const AUDIT_STREAM: &str = "muxtap_audit";
 /// The subject of the question for the service information of all hosts.
 pub(super) const ALL_HOSTS: &str = "$SRV.INFO.muxtap";
 
@@ -32,14 +37,19 @@ pub struct Permissions {
     pub subscribe: Vec<String>,
 }
 
-/// Returns the permissions of a member that may use these hosts (`*`: all).
-pub(super) fn of(member: &Member, hosts: &BTreeSet<&str>) -> Permissions {
+/// Returns the permissions of a member that may use these hosts (`*`: all). `copies`: whether audit logs
+/// are copied, which the admin reads.
+pub(super) fn of(member: &Member, hosts: &BTreeSet<&str>, copies: bool) -> Permissions {
     let mut publish = vec![ALL_HOSTS.to_owned(), format!("{ALL_HOSTS}.*")];
     let mut subscribe = vec![format!("{}.>", subject::inbox(&member.name)), "$SRV.HELLO.muxtap.*".to_owned()];
     if member.is_admin() {
-        let api = |what| format!("$JS.API.STREAM.{what}.{STREAM}");
         publish.extend(["$JS.API.INFO".to_owned(), MARK.to_owned()]);
-        publish.extend(["INFO", "CREATE", "MSG.GET"].map(api));
+        for stream in [STREAM].into_iter().chain(copies.then_some(AUDIT_STREAM)) {
+            publish.extend(["INFO", "CREATE", "MSG.GET"].map(|what| format!("$JS.API.STREAM.{what}.{stream}")));
+        }
+    }
+    if member.audit {
+        publish.push(subject::audit(&member.name));
     }
     if member.is_host() {
         publish.extend(["_INBOX.>".to_owned(), format!("$SRV.HELLO.muxtap.{}", member.name)]);

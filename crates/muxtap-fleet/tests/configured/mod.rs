@@ -53,7 +53,7 @@ impl Fleet {
 
     pub fn try_add(&self, name: &str, offer: &[Tier], uses: &[Tier], hosts: &[&str]) -> Result<(), String> {
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let added = self.folder.add(Request { name, offer, uses, hosts: &hosts });
+        let added = self.folder.add(Request { name, offer, uses, hosts: &hosts, audit: name.ends_with("-audited") });
         added.map(drop).map_err(|error| error.message)
     }
 

@@ -38,7 +38,7 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 36] = [
+pub const KEYS: [Key; 37] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     list("foreign_servers", "MUXTAP_FOREIGN_SERVERS", ""),
@@ -70,6 +70,7 @@ pub const KEYS: [Key; 36] = [
     one("tls_key", "MUXTAP_TLS_KEY", ""),
     special("token_file", "MUXTAP_TOKEN_FILE", DefaultValue::Token),
     one("fleet", "MUXTAP_FLEET", ""),
+    one("fleet_audit", "MUXTAP_FLEET_AUDIT", "false"),
     one("fleet_credentials", "MUXTAP_FLEET_CREDENTIALS", ""),
     one("fleet_name", "MUXTAP_FLEET_NAME", ""),
     list("fleet_labels", "MUXTAP_FLEET_LABELS", ""),

@@ -169,8 +169,15 @@ impl Settings {
             _ => return Err(Error::invalid("tls_cert and tls_key must be set together")),
         };
         let agents_file = agents_file(reader.path("agents_file")?, env);
+        let audit = if reader.one("audit", values::boolean)? { reader.path("audit_file")? } else { None };
         #[cfg(not(feature = "fleet"))]
         no_fleet(&found)?;
+        #[cfg(feature = "fleet")]
+        let fleet = fleet(&reader)?;
+        #[cfg(feature = "fleet")]
+        if audit.is_none() && fleet.as_ref().is_some_and(|fleet| fleet.audit) {
+            return Err(Error::invalid("[fleet] audit: the setting audit is false; expected audit = true"));
+        }
         #[cfg(not(target_os = "linux"))]
         files.extend(agents_file.iter().map(|file| ReadFile::now(&file.path)));
         Ok(Self {
@@ -190,7 +197,7 @@ impl Settings {
             confirm: reader.each("confirm", values::confirmable_tier)?,
             mcp_hold: reader.one("mcp_hold", values::seconds)?,
             idle_end: Some(reader.one("idle_end", values::seconds_or_never)?).filter(|long| !long.is_zero()),
-            audit: if reader.one("audit", values::boolean)? { reader.path("audit_file")? } else { None },
+            audit,
             audit_bytes: reader.one("audit_bytes", values::bytes)?,
             agents_file,
             http: reader.list("http")?,
@@ -206,7 +213,7 @@ impl Settings {
             agents,
             when,
             #[cfg(feature = "fleet")]
-            fleet: fleet(&reader)?,
+            fleet,
             file,
             files,
             found,
@@ -281,7 +288,9 @@ impl ResolvedSetting {
 /// Returns the settings of the fleet that were set.
 fn of_fleet(found: &[ResolvedSetting]) -> impl Iterator<Item = &ResolvedSetting> {
     let of_fleet = |found: &&ResolvedSetting| found.key.name == "fleet" || found.key.name.starts_with("fleet_");
-    found.iter().filter(of_fleet).filter(|found| found.parts.iter().any(|part| !part.is_empty()))
+    let is_set =
+        |found: &&ResolvedSetting| found.source != Source::Default && found.parts.iter().any(|part| !part.is_empty());
+    found.iter().filter(of_fleet).filter(is_set)
 }
 
 #[cfg(not(feature = "fleet"))]
@@ -305,6 +314,7 @@ fn fleet(reader: &SettingsReader<'_>) -> Result<Option<muxtap_fleet::Settings>> 
         name: if name.is_empty() { muxtap_fleet::settings::default_name() } else { name },
         labels: reader.list("fleet_labels")?,
         offer: reader.list("fleet_offer")?,
+        audit: reader.one("fleet_audit", values::boolean)?,
         version: env!("CARGO_PKG_VERSION").into(),
     };
     if settings.url.is_empty() {

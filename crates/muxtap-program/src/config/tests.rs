@@ -55,9 +55,14 @@ fn flags_are_above_the_environment_above_the_file_above_what_is_built_in() {
 
 #[test]
 fn a_setting_of_a_fleet_that_has_no_effect_is_an_error() {
-    for field in
-        ["name = \"a\"", "labels = [\"eu\"]", "tls_ca = \"ca.pem\"", "offer = [\"read\"]", "url = \"nats://a:1\""]
-    {
+    for field in [
+        "name = \"a\"",
+        "labels = [\"eu\"]",
+        "tls_ca = \"ca.pem\"",
+        "offer = [\"read\"]",
+        "audit = true",
+        "url = \"nats://a:1\"",
+    ] {
         let place = Place::new();
         place.write(&format!("[fleet]\n{field}\n"));
         #[cfg(feature = "fleet")]
@@ -72,6 +77,11 @@ fn a_setting_of_a_fleet_that_has_no_effect_is_an_error() {
     let place = Place::new();
     place.write("[fleet]\n");
     place.load(&Flags::new()).unwrap();
+    #[cfg(feature = "fleet")]
+    {
+        place.write("audit = false\n[fleet]\nurl = \"nats://a:1\"\naudit = true\n");
+        assert!(place.error().contains("[fleet] audit: "), "{}", place.error());
+    }
 }
 
 #[test]

@@ -1,18 +1,26 @@
 //! The daemon's membership in a fleet (`docs/fleet.md`).
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use muxtap_engine::Engine;
-use muxtap_fleet::{Fleet, Member, Offered, Settings};
+use muxtap_engine::{Engine, audit};
+use muxtap_fleet::{Fleet, Member, Offered, Settings, audit::Log};
 use muxtap_http as http;
 use muxtap_peer::{Boxed, FleetStream, Peers};
 use muxtap_tmux::Transport;
 
 use crate::api::{Error, FleetHost, Result, Tier};
 
-/// Joins the fleet, now or when it can be reached. From then on targets can name its hosts, and its
+/// Joins the fleet, and copies the audit log there if the settings say so. `log`: its file.
+///
+/// It joins now or when it can be reached. From then on targets can name its hosts, and its
 /// members can use this one as far as the settings offer.
-pub(super) fn join(settings: &Settings, app: &http::App, peers: &Peers, engine: &Engine) -> Result<()> {
+pub(super) fn join(
+    settings: &Settings,
+    log: Option<&Path>,
+    app: &http::App,
+    peers: &Peers,
+    engine: &Engine,
+) -> Result<()> {
     let (spawner, known) = (engine.clone(), engine.clone());
     let routes = http::MemberRoutes::new(app.clone());
     let on_link = move |link| {
@@ -27,6 +35,11 @@ pub(super) fn join(settings: &Settings, app: &http::App, peers: &Peers, engine: 
     };
     let fleet = Fleet::join(settings.clone(), on_link, on_host, engine.end());
     let fleet = fleet.map_err(|error| Error::new(error.code, format!("[fleet] {error}")))?;
+    if settings.audit
+        && let (Some(path), Some(written)) = (log, engine.audit_changes())
+    {
+        fleet.copy_audit(Log { files: audit::log_files, path: path.to_owned(), written });
+    }
     peers.set_fleet(Arc::new(Joined(fleet)));
     Ok(())
 }

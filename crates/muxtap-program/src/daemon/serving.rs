@@ -109,7 +109,8 @@ impl<'a> Serving<'a> {
         tracing::info!("muxtap {} listening on {}", env!("CARGO_PKG_VERSION"), daemon.paths.socket.display());
         #[cfg(feature = "fleet")]
         if let Some(settings) = &daemon.settings.fleet {
-            match super::fleet::join(settings, &serving.app, &serving.rooms.peers, &serving.engine) {
+            let log = daemon.settings.audit.as_deref();
+            match super::fleet::join(settings, log, &serving.app, &serving.rooms.peers, &serving.engine) {
                 // The daemon before has left everything to this one, which must not end now.
                 Err(error) if has_taken_over => super::fleet::stay_outside(&error, &serving.rooms.peers),
                 joined => joined?,

@@ -31,7 +31,8 @@ use crate::{
   nats-server -c ~/fleet/nats.conf
   muxtap fleet add web-1 --offer read,input --dir ~/fleet    a host
   muxtap fleet add amy --use read --dir ~/fleet              a caller that may read on all hosts
-  muxtap fleet status --dir ~/fleet")]
+  muxtap fleet status --dir ~/fleet
+  muxtap fleet audit web-1 --dir ~/fleet                     the copy of a host's audit log")]
 pub(in crate::cli) struct FleetArgs {
     /// The fleet's folder
     #[arg(long, global = true, value_name = "DIR", default_value = ".")]
@@ -70,6 +71,9 @@ enum FleetCommand {
         /// (default: all)
         #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
         hosts: Vec<String>,
+        /// Its daemon may copy its audit log to the server
+        #[arg(long)]
+        audit: bool,
     },
     /// Remove a member and its permissions
     Revoke {
@@ -79,6 +83,15 @@ enum FleetCommand {
     },
     /// Show the members, and which hosts are connected
     Status,
+    /// Print the copies of audit logs, of all members or of one
+    ///
+    /// Lines of all members have the field `host`. The first call creates the stream that takes the
+    /// copies: before it, none are made.
+    Audit {
+        /// The member whose log is printed as it is on its machine
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
     /// Report problems of the fleet and how to fix them
     ///
     /// Checks the files, the certificate, the configuration, the server, its clock, and that NATS
@@ -150,10 +163,10 @@ impl FleetArgs {
                 ))?;
                 Ok(0)
             }
-            FleetCommand::Add { name, offer, uses, hosts } => {
+            FleetCommand::Add { name, offer, uses, hosts, audit } => {
                 let folder = Folder::open(&dir)?;
                 let hosts = if hosts.is_empty() && !uses.0.is_empty() { vec!["*".to_owned()] } else { hosts };
-                let request = Request { name: &name, offer: &offer.0, uses: &uses.0, hosts: &hosts };
+                let request = Request { name: &name, offer: &offer.0, uses: &uses.0, hosts: &hosts, audit };
                 let (member, _) = folder.add(request)?;
                 let description = folder.description()?;
                 if caller.json {
@@ -187,6 +200,14 @@ impl FleetArgs {
                     return print(&status);
                 }
                 output::print(render(&status))?;
+                Ok(0)
+            }
+            FleetCommand::Audit { name } => {
+                let folder = Folder::open(&dir)?;
+                let mut copies = admin::Copies::open(&folder, name.as_deref()).await?;
+                while let Some(lines) = copies.next().await? {
+                    output::print(lines)?;
+                }
                 Ok(0)
             }
             FleetCommand::Doctor => {
@@ -259,6 +280,9 @@ fn settings(description: &Description, member: &Member) -> String {
     if !offer.is_empty() {
         // Writing to a String cannot fail; also below.
         let _ = writeln!(text, "offer = [{}]", offer.join(", "));
+    }
+    if member.audit {
+        text.push_str("audit = true\n");
     }
     text
 }
