@@ -102,15 +102,20 @@ async fn run(fleet: Arc<Inner>, mut log: Log) {
     let mut state = fleet.state.subscribe();
     let mut told = String::new();
     loop {
-        tokio::select! {
-            joined = state.wait_for(|state| matches!(state, State::Joined)) => {
-                if joined.is_err() {
-                    return;
+        let joined = async {
+            loop {
+                let _ = state.wait_for(|state| matches!(state, State::Joined)).await;
+                if let Some(connection) = fleet.joined.borrow().clone() {
+                    return connection;
                 }
+                // The connection has just ended, and the state will change.
+                let _ = state.changed().await;
             }
+        };
+        let connection = tokio::select! {
+            connection = joined => connection,
             () = fleet.end.cancelled() => return,
-        }
-        let Some(connection) = fleet.joined.borrow().clone() else { return };
+        };
         let Err(error) = tokio::select! {
             ended = copy(&fleet, &connection, &mut log) => ended,
             () = connection.lost.cancelled() => continue,
