@@ -130,7 +130,7 @@ def send():
             data = str(error).encode()
         took = time.monotonic() - begun
         with lock:
-            times.append((took, time.strftime("%H:%M:%S", time.gmtime())))
+            times.append((took, time.time()))
             if b" 200 " not in data[:20]:
                 failed.append(data[:200].decode(errors="replace"))
         time.sleep(max(0, 0.01 - took))
@@ -142,7 +142,9 @@ for _ in sys.stdin:
     at = lambda share: round(1000 * some[int(share * (len(some) - 1))][0], 1) if some else 0
     print(json.dumps({"count": len(some), "failed": len(lost), "why": sorted(set(lost))[:3], "median ms": at(0.5),
                       "99 % ms": at(0.99), "longest ms": at(1),
-                      "over 1 s": [(round(1000 * took), end) for took, end in some if took > 1]}), flush=True)
+                      "over 100 ms": sum(took > 0.1 for took, _ in some),
+                      "slowest, and their ends": [f"{1000 * took:.0f} ms, " + time.strftime("%H:%M:%S", time.gmtime(end))
+                                                  + f"{end % 1:.3f}"[1:] for took, end in some[:-11:-1]]}), flush=True)
 """
 
 # The page's inputs without an outcome, and after how many refusals in a row no upgrade is tried again.
@@ -327,7 +329,7 @@ def main():
         os.write(go, b"go\n")
         time.sleep(1)
     bare = probed()
-    begun = time.monotonic()
+    begun, load = time.monotonic(), [os.getloadavg()[0]]
     refused, reasons, flooded = 0, {}, 0
     for number in range(UPGRADES):
         os.write(go, b"go\n")
@@ -347,6 +349,7 @@ def main():
         print(f"\r{number + 1} upgrades, {time.monotonic() - begun:.0f} s ", end="", file=sys.stderr, flush=True)
     took = time.monotonic() - begun
     during = probed()
+    load.append(os.getloadavg()[0])
     print(f"\nwithout upgrades: {bare}\nduring: {during}", file=sys.stderr, flush=True)
     prober.stdin.close()
     prober.wait()
@@ -377,7 +380,7 @@ def main():
     expected = list(range(1, page.number + 1))
     print()
     print(json.dumps({
-        "upgrades": UPGRADES, "of them during the flood": flooded, "refused upgrades": refused, "reasons": reasons, "seconds": round(took, 1), "waits": WAITS, "waits open after": still,
+        "upgrades": UPGRADES, "of them during the flood": flooded, "refused upgrades": refused, "reasons": reasons, "seconds": round(took, 1), "load before and after": load, "waits": WAITS, "waits open after": still,
         "waits ended": {end: ends.count(end) for end in sorted(set(ends))}, "streams": STREAMS, "streams ended": sum(s.ended is not None for s in streams),
         "ends": sorted({str(s.ended) for s in streams}), "gaps": sum(s.gaps for s in streams), "missing lines": sum(s.missing for s in streams),
         "lines read": sum(s.lines for s in streams), "streams at the end": sum(s.place == len(FLOOD) for s in streams),

@@ -39,7 +39,7 @@ pub use exchange::{Belongings, NotTaken, Successor, decline, take_over};
 pub use muxtap_tmux::death::Foreign;
 
 /// The version of the stored state. A change of any stored type is a new version.
-pub const STATE_VERSION: u32 = 4;
+pub const STATE_VERSION: u32 = 5;
 
 /// The first bytes of each stored state.
 const MAGIC: &[u8] = b"muxtap state\n";
@@ -74,6 +74,13 @@ struct StoredServer {
     ended: Vec<StoredPane>,
     /// The control clients, if they are handed over.
     link: Option<Blob>,
+}
+
+impl StoredServer {
+    /// Returns about how many bytes it has.
+    fn bytes(&self) -> usize {
+        self.live.iter().chain(&self.ended).map(StoredPane::bytes).sum()
+    }
 }
 
 /// A part that is stored by itself.
@@ -202,7 +209,7 @@ impl Engine {
     /// resume. The engine continues; what its panes print later is not in it.
     #[doc(hidden)]
     pub fn store(&self) -> Result<Vec<u8>> {
-        self.store_with(&[], false, Vec::new(), &CopiedPanes::default())
+        self.store_with(&[], false, Vec::new(), &CopiedPanes::default(), &mut Steps::begin("old"))
     }
 
     /// Returns what changes whenever lines of the audit log were written; `None`: it is off.
@@ -257,7 +264,7 @@ impl Engine {
         let mut descriptors: Vec<_> = links.iter_mut().flat_map(|(_, link)| link.take_descriptors()).collect();
         descriptors.extend(beside.belongings.descriptors);
         let stored: Vec<_> = links.iter().map(|(host, link)| (host.socket(), link.state())).collect();
-        let state = self.store_with(&stored, beside.force, beside.belongings.bytes, copied)?;
+        let state = self.store_with(&stored, beside.force, beside.belongings.bytes, copied, steps)?;
         steps.ended("store", state.len());
         let links = links.into_iter().map(|(_, link)| link).collect();
         Ok(PausedEngine { engine: self.clone(), state, descriptors, links, waits })
@@ -269,14 +276,18 @@ impl Engine {
         force: bool,
         beside: Vec<u8>,
         copied: &CopiedPanes,
+        steps: &mut Steps,
     ) -> Result<Vec<u8>> {
         let mut hosts: Vec<_> = self.hosts().values().cloned().collect();
         hosts.sort_by(|a, b| a.socket().cmp(b.socket()));
         let servers: Result<Vec<_>> = hosts.iter().map(|host| self.store_host(host, links, copied)).collect();
         let servers = servers?;
+        steps.ended("store panes", servers.iter().map(StoredServer::bytes).sum());
         let trails = self.shared.trails.store().map_err(|error| cannot_store("the event streams", &error))?;
+        steps.ended("store event streams", trails.len());
         // After the panes: a pane may end meanwhile.
         let waits = self.shared.waits.store_all()?;
+        steps.ended("store waits", waits.bytes());
         let (nonce, trails) = (self.shared.nonce, Blob(trails));
         let engine = StoredEngine { nonce, force, trails, waits, beside: Blob(beside), servers };
         postcard::to_extend(&own_header(), MAGIC.to_vec())

@@ -6,6 +6,7 @@
 //! has taken over for the rest, and passes it on.
 
 mod passed_on;
+mod turns;
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +36,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-use self::passed_on::may_be_passed_on;
+use self::{passed_on::may_be_passed_on, turns::Turns};
 use super::{
     App,
     error::{Body as Requested, Failure, Result},
@@ -45,6 +46,8 @@ use super::{
 
 /// How long open requests may take to finish before the daemon is replaced.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+/// The longest that what is relayed waits for a turn until the daemon that has taken over responds.
+const TURN_LIMIT: Duration = Duration::from_secs(1);
 /// How long a connection may take to be switched to the conversation of two daemons.
 const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 
@@ -114,12 +117,15 @@ struct Shared {
     requests: watch::Sender<Requests>,
     asks: mpsc::Sender<Replacement>,
     asked: Mutex<Option<mpsc::Receiver<Replacement>>>,
+    /// The turns in which the daemon that has taken over is asked for the rest of what is relayed.
+    turns: Turns,
 }
 
 impl Default for Replacing {
     fn default() -> Self {
         let (asks, asked) = mpsc::channel(1);
-        Self(Arc::new(Shared { requests: watch::Sender::default(), asks, asked: Mutex::new(Some(asked)) }))
+        let asked = Mutex::new(Some(asked));
+        Self(Arc::new(Shared { requests: watch::Sender::default(), asks, asked, turns: Turns::default() }))
     }
 }
 
@@ -362,7 +368,16 @@ pub(super) async fn error_of(response: Response) -> Error {
 }
 
 impl App {
-    /// Sends a request to the daemon that has taken over. `body`: JSON, or empty.
+    /// Resolves when the daemon that has taken over has responded to a request, or does not in time.
+    async fn elsewhere_responds(&self) {
+        let request = Request::builder().uri("/health").header(RELAY, "1").body(Body::empty());
+        let Ok(request) = request else { return };
+        let asked = ask(Path::new(&self.daemon.about.socket), request);
+        // A failure is one of the requests themselves.
+        let _ = tokio::time::timeout(TURN_LIMIT, asked).await;
+    }
+
+    /// Sends a request to the daemon that has taken over, in its turn. `body`: JSON, or empty.
     pub(super) async fn ask_elsewhere(
         &self,
         method: &Method,
@@ -375,6 +390,7 @@ impl App {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(body.clone())).map_err(|error| Error::internal(error.to_string()))?;
+        self.daemon.replacing.0.turns.take(self.elsewhere_responds()).await;
         ask(Path::new(&self.daemon.about.socket), request).await
     }
 

@@ -4,6 +4,7 @@
 //! their output only from where the copy ends: what a pane has printed never changes.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{BufRead, Read as _, Write as _},
     sync::Arc,
@@ -21,17 +22,23 @@ use crate::{
     wait::{CompiledPatterns, StoredPatterns},
 };
 
-/// The panes that were copied, in their order.
+/// What was copied.
 #[derive(Default)]
-pub(super) struct CopiedPanes(Vec<(Arc<PaneState>, CopiedPane)>);
+pub(super) struct CopiedPanes {
+    /// In their order.
+    panes: Vec<(Arc<PaneState>, CopiedPane)>,
+    /// The waits whose patterns were copied.
+    waits: HashSet<String>,
+}
 
 /// A part of a copy, preceded by its length. Those of one pane follow each other.
 #[derive(Debug, Serialize, Deserialize)]
 enum Part {
-    /// Output of the next pane.
+    /// More output of the pane that follows.
     Output(SealedSegments),
-    /// A pane, without that output.
-    Pane(Blob),
+    /// The pane with this number, without output that was copied. It is new, or has changed since it was
+    /// copied before.
+    Pane(u32, Blob),
     /// The patterns of open waits: to compile them takes long.
     Patterns(Vec<StoredPatterns>),
 }
@@ -45,6 +52,16 @@ pub(super) enum StoredPane {
     Changed(Option<u32>, Blob),
 }
 
+impl StoredPane {
+    /// Returns how many bytes the pane itself has.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Unchanged(_) => 0,
+            Self::Changed(_, Blob(bytes)) => bytes.len(),
+        }
+    }
+}
+
 /// A copy that was read completely.
 #[derive(Default)]
 pub(super) struct Copy {
@@ -55,13 +72,14 @@ pub(super) struct Copy {
 
 /// A pane's output is copied in this many rounds at most: what it prints meanwhile is copied in the next one.
 const ROUNDS: usize = 8;
-/// With fewer bytes than this to copy there is no further round.
-const LITTLE: u64 = 256 * 1024;
+/// With fewer bytes than this to copy there is no further round, nor a further copy.
+pub(super) const LITTLE: u64 = 256 * 1024;
 
 impl Engine {
-    /// Copies all panes into a file. They are followed meanwhile: a thread of its own copies, and holds a
-    /// pane's lock for a part of its output at a time. When this is dropped, it ends after its pane.
-    pub(super) async fn copy_panes(&self, file: File) -> Result<(CopiedPanes, File)> {
+    /// Copies all panes into a file, without what was copied before. They are followed meanwhile: a
+    /// thread of its own copies, and holds a pane's lock for a part of its output at a time. When this is
+    /// dropped, it ends after its pane.
+    pub(super) async fn copy_panes(&self, file: File, mut copied: CopiedPanes) -> Result<(CopiedPanes, File)> {
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let mut panes: Vec<_> = hosts.iter().flat_map(|host| [host.panes(), host.ended_panes()].concat()).collect();
         for host in &hosts {
@@ -71,16 +89,19 @@ impl Engine {
         }
         // Panes that print are copied last: less of their output follows.
         panes.sort_by_cached_key(|pane| pane.lock().last_output());
-        let patterns = self.shared.waits.store_patterns();
+        let mut patterns = self.shared.waits.store_patterns();
+        patterns.retain(|of_wait| copied.waits.insert(of_wait.id().to_owned()));
         let stop = CancellationToken::new();
         let _stops = stop.clone().drop_guard();
         let panes = panes.into_iter().take_while(move |_| !stop.is_cancelled());
-        let copied = tokio::task::spawn_blocking(move || copy(panes, patterns, file)).await;
+        let copied = tokio::task::spawn_blocking(move || copy(copied, panes, patterns, file)).await;
         copied.map_err(|error| Error::internal(format!("cannot copy the panes: {error}")))?
     }
 }
 
+/// Copies panes that are new, or that may have changed since they were copied.
 pub(super) fn copy(
+    mut copied_panes: CopiedPanes,
     panes: impl IntoIterator<Item = Arc<PaneState>>,
     patterns: Vec<StoredPatterns>,
     mut file: File,
@@ -91,33 +112,49 @@ pub(super) fn copy(
         let written = file.write_all(&length).and_then(|()| file.write_all(&bytes));
         written.map_err(|error| failed("the panes cannot be copied", &error))
     };
-    write(&Part::Patterns(patterns))?;
-    let mut copied_panes = CopiedPanes::default();
+    if !patterns.is_empty() {
+        write(&Part::Patterns(patterns))?;
+    }
     for pane in panes {
-        let (mut copied, mut from) = (CopiedPane::default(), 0);
+        let Some((number, copied)) = copied_panes.of(&pane) else { continue };
+        if !pane.has_changed_since(copied) {
+            continue;
+        }
         for _ in 0..ROUNDS {
             let to = pane.end_offset();
-            while let Some((output, next)) = pane.copy_output(from, to, &mut copied) {
+            while let Some(output) = pane.copy_output(to, copied) {
                 write(&Part::Output(output))?;
-                from = next;
             }
             if pane.end_offset().saturating_sub(to) < LITTLE {
                 break;
             }
         }
-        let rest = pane.copy_rest(&mut copied);
+        let rest = pane.copy_rest(copied);
         let rest = rest.map_err(|error| cannot_store(&format!("pane {}", pane.id()), &error))?;
-        write(&Part::Pane(Blob(rest)))?;
-        copied_panes.0.push((pane, copied));
+        write(&Part::Pane(number, Blob(rest)))?;
     }
     Ok((copied_panes, file))
 }
 
 impl CopiedPanes {
+    /// Returns a pane's number, and what was copied of it; a pane without a number gets the next one.
+    fn of(&mut self, pane: &Arc<PaneState>) -> Option<(u32, &mut CopiedPane)> {
+        let number = self.panes.iter().position(|(known, _)| Arc::ptr_eq(known, pane)).unwrap_or_else(|| {
+            self.panes.push((pane.clone(), CopiedPane::default()));
+            self.panes.len() - 1
+        });
+        Some((u32::try_from(number).ok()?, &mut self.panes.get_mut(number)?.1))
+    }
+
+    /// Returns how many bytes of output another copy would have, about.
+    pub(super) fn uncopied(&self) -> u64 {
+        self.panes.iter().map(|(pane, copied)| pane.uncopied(copied)).sum()
+    }
+
     /// Stores a pane without what was copied of it.
     pub(super) fn store(&self, pane: &Arc<PaneState>) -> postcard::Result<StoredPane> {
-        let number = self.0.iter().position(|(known, _)| Arc::ptr_eq(known, pane));
-        let copied = number.and_then(|number| Some((u32::try_from(number).ok()?, &self.0.get(number)?.1)));
+        let number = self.panes.iter().position(|(known, _)| Arc::ptr_eq(known, pane));
+        let copied = number.and_then(|number| Some((u32::try_from(number).ok()?, &self.panes.get(number)?.1)));
         let Some((number, copied)) = copied else { return Ok(StoredPane::Changed(None, Blob(pane.store()?))) };
         Ok(match pane.store_after(copied)? {
             Some(bytes) => StoredPane::Changed(Some(number), Blob(bytes)),
@@ -127,10 +164,10 @@ impl CopiedPanes {
 }
 
 impl Copy {
-    /// Reads a copy, one part at a time: together they may be large. Error: `CONFLICT` if this program
-    /// does not read it.
-    pub(super) fn read(mut file: impl BufRead) -> Result<Self> {
-        let (mut copy, mut output) = (Self::default(), Sealed::default());
+    /// Reads a copy that follows those before, one part at a time: together they may be large. Error:
+    /// `CONFLICT` if this program does not read it; then none can be used.
+    pub(super) fn add(&mut self, mut file: impl BufRead) -> Result<()> {
+        let mut output = Sealed::default();
         let cut = |error: std::io::Error| unreadable(&error.to_string());
         while !file.fill_buf().map_err(cut)?.is_empty() {
             let mut length = [0; 8];
@@ -142,15 +179,24 @@ impl Copy {
             }
             match postcard::from_bytes::<Part>(&bytes).map_err(|error| unreadable(&error.to_string()))? {
                 Part::Output(segments) => output.add(segments),
-                Part::Pane(Blob(pane)) => {
+                Part::Pane(number, Blob(pane)) => {
+                    let more = std::mem::take(&mut output);
+                    let mut output = if number as usize == self.panes.len() {
+                        self.panes.push(None);
+                        Sealed::default()
+                    } else {
+                        self.take(number)?.into_output()
+                    };
+                    output.extend(more);
                     let pane = PaneParts::read(&pane, &mut output).map_err(|error| unreadable(&error))?;
-                    output = Sealed::default();
-                    copy.panes.push(Some(pane));
+                    if let Some(place) = self.panes.get_mut(number as usize) {
+                        *place = Some(pane);
+                    }
                 }
-                Part::Patterns(patterns) => patterns.into_iter().for_each(|one| copy.patterns.compile(one)),
+                Part::Patterns(patterns) => patterns.into_iter().for_each(|one| self.patterns.compile(one)),
             }
         }
-        Ok(copy)
+        Ok(())
     }
 
     fn take(&mut self, number: u32) -> Result<PaneParts> {

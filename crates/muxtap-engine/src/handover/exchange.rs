@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Beside, Header, PausedEngine, Prepared, check_version,
-    copy::{CopiedPanes, Copy},
+    copy::{CopiedPanes, Copy, LITTLE},
     descriptors::{DESCRIPTORS_AT_ONCE, private_file, receive_descriptors, send_descriptors},
     failed, own_header,
     steps::Steps,
@@ -33,7 +33,8 @@ use crate::{Engine, Options};
 
 /// The longest that one side waits for the other's next message.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// The longest that the copying of panes may take, and their restoring. Nothing has stopped meanwhile.
+/// The longest that a copy of panes may take, and their restoring; also what precedes the next message
+/// of the old daemon until its state. Nothing has stopped meanwhile.
 const COPY_LIMIT: Duration = Duration::from_secs(300);
 /// The longest that the old daemon waits for a moment at which it has read what panes print. Nothing has
 /// stopped meanwhile.
@@ -42,8 +43,8 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
 const CATCH_UP_AGAIN_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
-/// The longest that the old daemon may take to finish its requests, and tmux to reply.
-const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// How often panes are copied at most, after the first time, before requests are held back.
+const COPIES_AGAIN: usize = 4;
 /// The most bytes of a message.
 const LONGEST: u32 = 64 * 1024;
 
@@ -103,7 +104,8 @@ impl Engine {
         let mut talk = Talk::old(socket);
         let handed_over = async {
             talk.offer().await?;
-            let copied = self.copy(&mut talk).await?;
+            let copied = self.copy(&mut talk, CopiedPanes::default()).await?;
+            let copied = self.copy_again(&mut talk, copied).await?;
             let paused = self.ready(&mut talk, async { Ok(Beside::default()) }, &copied).await?;
             go(paused, &mut talk, None).await
         };
@@ -141,12 +143,13 @@ impl Engine {
             // Output that is read now is in the copy.
             self.catch_up(CATCH_UP_LIMIT).await;
             talk.steps.ended("catch up", 0);
-            let copied = self.copy(&mut talk).await?;
+            let copied = self.copy(&mut talk, CopiedPanes::default()).await?;
             // The replies that step 4 waits for come behind what panes have printed meanwhile.
             self.catch_up(CATCH_UP_AGAIN_LIMIT).await;
             talk.steps.ended("catch up again", 0);
             let quiesce = settle.await?;
             talk.steps.ended("finish typing", 0);
+            let copied = self.copy_again(&mut talk, copied).await?;
             let beside = quiesce.await?;
             talk.steps.ended("finish requests", 0);
             self.ready(&mut talk, beside, &copied).await
@@ -164,16 +167,27 @@ impl Engine {
         handed_over.map_err(|error| NotTaken { error, has_refused: talk.is_refused })
     }
 
-    /// Sends all panes as they are now. Nothing stops.
-    async fn copy(&self, talk: &mut Talk) -> Result<CopiedPanes> {
+    /// Sends all panes as they are now, without what was sent before. Nothing stops.
+    async fn copy(&self, talk: &mut Talk, copied: CopiedPanes) -> Result<CopiedPanes> {
         let unable = |error: io::Error| failed("the panes were not sent", &error);
-        let (copied, mut file) = self.copy_panes(private_file().map_err(unable)?).await?;
+        let (copied, mut file) = self.copy_panes(private_file().map_err(unable)?, copied).await?;
         let bytes = file.stream_position().map_err(unable)?;
         talk.steps.ended("copy", usize::try_from(bytes).unwrap_or(usize::MAX));
         talk.send(&Message::Copy).await?;
         talk.send_descriptors(vec![file.into()]).await.map_err(unable)?;
         talk.expect_within(COPY_LIMIT, &Message::Copied).await?;
         talk.steps.ended("await its copy", 0);
+        Ok(copied)
+    }
+
+    /// Sends the panes that have changed since, until little is left, which is sent while nothing responds.
+    async fn copy_again(&self, talk: &mut Talk, mut copied: CopiedPanes) -> Result<CopiedPanes> {
+        for _ in 0..COPIES_AGAIN {
+            copied = self.copy(talk, copied).await?;
+            if copied.uncopied() < LITTLE {
+                break;
+            }
+        }
         Ok(copied)
     }
 
@@ -301,20 +315,19 @@ async fn prepare<T>(
     talk: &mut Talk,
     read: impl FnOnce(Belongings) -> Result<T>,
 ) -> Result<(Prepared, T)> {
-    match talk.receive_within(COPY_LIMIT).await? {
-        Message::Copy => {}
-        other => return Err(unexpected(&other)),
-    }
-    talk.steps.ended("await the copy", 0);
-    let (copy, _) = talk.receive_descriptors(0, "the panes").await?;
-    let bytes = copy.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
-    let panes = Copy::read(BufReader::new(copy))?;
-    talk.steps.ended("restore the copy", bytes);
-    talk.send(&Message::Copied).await?;
-    // The other daemon finishes its requests before it sends its state.
-    let count = match talk.receive_within(SETTLE_LIMIT).await? {
-        Message::State(count) => count as usize,
-        other => return Err(unexpected(&other)),
+    let mut panes = Copy::default();
+    let count = loop {
+        match talk.receive_within(COPY_LIMIT).await? {
+            Message::Copy => {}
+            Message::State(count) => break count as usize,
+            other => return Err(unexpected(&other)),
+        }
+        talk.steps.ended("await the copy", 0);
+        let (copy, _) = talk.receive_descriptors(0, "the panes").await?;
+        let bytes = copy.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
+        panes.add(BufReader::new(copy))?;
+        talk.steps.ended("restore the copy", bytes);
+        talk.send(&Message::Copied).await?;
     };
     talk.steps.ended("await the state", 0);
     let (state, descriptors) = talk.receive_file(count, "parts of the state").await?;

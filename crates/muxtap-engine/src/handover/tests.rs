@@ -5,7 +5,11 @@ use muxtap_api::{Cursor, GapReason, Since};
 use muxtap_core::{
     protocol::{ids::PaneId, version::Version},
     screen::{self, CaptureOptions, Line, Rules},
-    stream::{echo::Verdict, render, ring::Reading},
+    stream::{
+        echo::Verdict,
+        render,
+        ring::{Reading, SEGMENT},
+    },
 };
 use muxtap_tmux::{Exit, Observer as _, Seed, ServerIdentity};
 use proptest::prelude::*;
@@ -196,26 +200,47 @@ fn happens(pane: &PaneState, later: &Later) {
 
 /// Copies panes as a handover does. Returns what the old process and the new one have of the copy.
 fn copied(panes: &[Arc<PaneState>]) -> (CopiedPanes, Copy) {
+    let mut copy = Copy::default();
+    let (copied, bytes) = copied_again(panes, CopiedPanes::default(), &mut copy);
+    assert!(Copy::default().add(&bytes[..bytes.len() - 1]).is_err());
+    (copied, copy)
+}
+
+/// Copies panes once more. Returns what the old process has of the copies, and the bytes of this one.
+fn copied_again(panes: &[Arc<PaneState>], copied: CopiedPanes, copy: &mut Copy) -> (CopiedPanes, Vec<u8>) {
     use std::io::{Read as _, Seek as _};
 
-    let (copied, mut file) = copy::copy(panes.to_vec(), Vec::new(), tempfile::tempfile().unwrap()).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let (copied, mut file) = copy::copy(copied, panes.to_vec(), Vec::new(), file).unwrap();
     let mut bytes = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut bytes).unwrap();
-    assert!(Copy::read(&bytes[..bytes.len() - 1]).is_err());
-    (copied, Copy::read(&bytes[..]).unwrap())
+    copy.add(&bytes[..]).unwrap();
+    (copied, bytes)
 }
 
 proptest! {
     /// T41.
     #[test]
-    fn a_pane_that_was_copied_before_is_restored_as_it_is_later(lines in 0..4000_usize, laters in laters()) {
+    fn a_pane_that_was_copied_before_is_restored_as_it_is_later(
+        lines in 0..4000_usize,
+        between in proptest::option::of((0..4000_usize, laters())),
+        laters in laters(),
+    ) {
         let saved = pane();
         let (idle, unknown) = (pane(), pane());
         for number in 0..lines {
             let _ = saved.push(0, format!("line {number}\r\n").as_bytes());
         }
-        let (copied, mut copy) = copied(&[idle.clone(), saved.clone()]);
+        let (mut copied, mut copy) = copied(&[idle.clone(), saved.clone()]);
+        if let Some((lines, laters)) = between {
+            for number in 0..lines {
+                let _ = saved.push(0, format!("later line {number}\r\n").as_bytes());
+            }
+            laters.iter().for_each(|later| happens(&saved, later));
+            // In another order, as after output of another pane.
+            (copied, _) = copied_again(&[saved.clone(), idle.clone()], copied, &mut copy);
+        }
         for later in &laters {
             happens(&saved, later);
         }
@@ -243,7 +268,33 @@ fn output_that_was_copied_is_not_stored_again() {
     let StoredPane::Changed(Some(0), Blob(bytes)) = copied.store(&saved).unwrap() else { panic!("changed") };
     let whole = saved.store().unwrap();
     // All but the last segment, which may be full.
-    assert!(bytes.len() + RING - muxtap_core::stream::ring::SEGMENT < whole.len(), "{} {}", bytes.len(), whole.len());
+    assert!(bytes.len() + RING - SEGMENT < whole.len(), "{} {}", bytes.len(), whole.len());
+}
+
+/// T47.
+#[test]
+fn output_that_is_printed_while_panes_are_copied_is_copied_next() {
+    let (saved, idle) = (pane(), pane());
+    let panes = [saved.clone(), idle];
+    let (mut copied, mut copy) = copied(&panes);
+    for round in 0..3 {
+        for number in 0..8000 {
+            let _ = saved.push(0, format!("line {number} of {round}\r\n").as_bytes());
+        }
+        assert!(copied.uncopied() > 2 * SEGMENT as u64);
+        (copied, _) = copied_again(&panes, copied, &mut copy);
+        assert_eq!(copied.uncopied(), 0);
+    }
+    // What has not changed is not copied again.
+    let (copied, nothing) = copied_again(&panes, copied, &mut copy);
+    assert!(nothing.is_empty());
+    let _ = saved.push(0, b"one more\r\n");
+    let stored = copied.store(&saved).unwrap();
+    let StoredPane::Changed(Some(0), Blob(bytes)) = &stored else { panic!("{stored:?}") };
+    let whole = saved.store().unwrap();
+    // All but the last segment, which may be full.
+    assert!(bytes.len() + RING - SEGMENT < whole.len(), "{} {}", bytes.len(), whole.len());
+    assert_eq!(answers(&copy.restore(stored, RING).unwrap()), answers(&saved));
 }
 
 #[test]

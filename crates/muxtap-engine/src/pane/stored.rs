@@ -11,7 +11,7 @@ use std::{
 use muxtap_api::Epoch;
 use muxtap_core::{
     protocol::ids::PaneId,
-    stream::ring::{Copied, Ring, Sealed, SealedSegments},
+    stream::ring::{Copied, Ring, SEGMENT, Sealed, SealedSegments},
 };
 
 use super::{
@@ -30,6 +30,8 @@ type Stored = (u32, (u64, u64), Ring, Output, Input, Process, PaneMetadata, Hash
 #[derive(Debug, Default)]
 pub(crate) struct CopiedPane {
     ring: Copied,
+    /// Where the output begins that was not copied.
+    next: u64,
     /// How often the pane may have changed before all of it was copied; `None`: it has not been.
     writes: Option<u64>,
 }
@@ -59,10 +61,27 @@ impl PaneState {
         postcard::to_allocvec(&(self.id.0, epoch, ring, output, input, process, metadata, matches))
     }
 
-    /// Copies some output from an offset on and before another one. Returns it and where the next output
-    /// begins; `None`: the rest is stored with the pane.
-    pub(crate) fn copy_output(&self, from: u64, to: u64, copied: &mut CopiedPane) -> Option<(SealedSegments, u64)> {
-        self.lock().output.ring.copy_sealed(from, to, COPIED_AT_ONCE, &mut copied.ring)
+    /// Copies some more output, which begins before an offset. `None`: the rest is stored with the pane.
+    pub(crate) fn copy_output(&self, to: u64, copied: &mut CopiedPane) -> Option<SealedSegments> {
+        let (some, next) = self.lock().output.ring.copy_sealed(copied.next, to, COPIED_AT_ONCE, &mut copied.ring)?;
+        copied.next = next;
+        Some(some)
+    }
+
+    /// Returns whether the pane may have changed since all of it was copied.
+    pub(crate) fn has_changed_since(&self, copied: &CopiedPane) -> bool {
+        copied.writes != Some(self.lock().writes())
+    }
+
+    /// Returns how many bytes of output another copy would have, about.
+    pub(crate) fn uncopied(&self, copied: &CopiedPane) -> u64 {
+        let locked = self.lock();
+        if copied.writes == Some(locked.writes()) {
+            return 0;
+        }
+        let ring = &locked.output.ring;
+        // The last segment is not copied.
+        ring.end().saturating_sub(copied.next.max(ring.start())).saturating_sub(SEGMENT as u64)
     }
 
     /// Copies the pane without the output that was copied before.

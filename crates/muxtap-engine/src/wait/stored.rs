@@ -122,6 +122,13 @@ pub(crate) struct CompiledPatterns {
     of_waits: HashMap<String, Vec<Arc<Compiled>>>,
 }
 
+impl StoredPatterns {
+    /// Returns the id of their wait.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 impl CompiledPatterns {
     /// Compiles a wait's patterns. An error is reported when the wait is read, if it is still open then.
     pub(crate) fn compile(&mut self, stored: StoredPatterns) {
@@ -312,6 +319,12 @@ impl StoredResult {
 }
 
 impl StoredWaits {
+    /// Returns about how many bytes they have: those of the searches and of the results.
+    pub(crate) fn bytes(&self) -> usize {
+        let searches = self.open.iter().flat_map(|wait| &wait.watchers).flatten();
+        searches.map(|Bytes(bytes)| bytes.len()).chain(self.ended.iter().map(|result| result.answer.len())).sum()
+    }
+
     /// Reads all waits. `force`: a wait that cannot be continued ends. Error: one cannot be continued; the
     /// message names it.
     pub(crate) fn prepare(

@@ -43,6 +43,47 @@ async fn a_stream_that_has_not_begun_is_held_back_and_begins_anew() {
     engine.stop().await;
 }
 
+/// T48.
+#[tokio::test]
+async fn what_is_relayed_is_asked_for_in_turns() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    const ALL: usize = 5 * turns::AT_ONCE;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let engine = Engine::new(muxtap_engine::Options::default());
+    let about = crate::DaemonInfo { socket: socket.display().to_string(), ..crate::DaemonInfo::default() };
+    let app = App::new(engine.clone(), about);
+    let asks = (0..ALL).map(|number| {
+        let app = app.clone();
+        tokio::spawn(async move { app.get_elsewhere(&format!("/v1/waits/{number}"), &[]).await.map(drop) })
+    });
+    let asks: Vec<_> = asks.collect();
+    // The next daemon: no wait ends there, and each request is read when its connection is accepted.
+    let (mut open, mut in_a_row, mut longest) = (Vec::new(), 0, 0);
+    while open.len() < ALL {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        if head.starts_with(b"GET /health ") {
+            in_a_row = 0;
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await.unwrap();
+        } else {
+            in_a_row += 1;
+            longest = longest.max(in_a_row);
+            open.push(stream);
+        }
+    }
+    assert!(longest <= turns::AT_ONCE, "{longest} in a row");
+    // None of them needs the end of another one.
+    assert!(asks.iter().all(|ask| !ask.is_finished()));
+    asks.iter().for_each(tokio::task::JoinHandle::abort);
+    engine.stop().await;
+}
+
 #[tokio::test]
 async fn the_error_of_a_passed_on_request_says_whether_it_may_have_been_carried_out() {
     let dir = tempfile::tempdir().unwrap();

@@ -141,6 +141,11 @@ impl Sealed {
     pub fn add(&mut self, segments: SealedSegments) {
         self.0.extend(segments.0.into_iter().map(|segment| (segment.start, segment.bytes)));
     }
+
+    /// Adds segments that were copied later.
+    pub fn extend(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
 }
 
 impl FromIterator<(u64, Vec<u8>)> for Sealed {
