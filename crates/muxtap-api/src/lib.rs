@@ -41,7 +41,7 @@ pub use labels::{
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use operation::Operation;
 pub use pages::*;
-pub use place::{Fields, TargetField};
+pub use place::{Fields, TargetField, is_host_pattern};
 pub use recordings::*;
 pub use requests::*;
 pub use session_names::*;

@@ -31,6 +31,12 @@ impl TargetField<'_> {
     }
 }
 
+/// Returns whether the word before a target's `/` is a pattern for names of hosts.
+pub fn is_host_pattern(word: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'*');
+    word.contains('*') && word.bytes().all(is_of_name)
+}
+
 /// The fields of a request: its query, its body, or a tool's arguments.
 ///
 /// Each interface parses a request into its type before it takes the host out of these fields.
@@ -38,6 +44,11 @@ pub trait Fields {
     /// Passes each field that names targets to `visit`.
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         let _ = visit;
+    }
+
+    /// Returns the targets that may be on several hosts. `None`: the request is for one host.
+    fn spread(&self) -> Option<Vec<String>> {
+        None
     }
 
     /// Removes the fields that have a meaning only on the caller's host. For a request that is
@@ -70,6 +81,10 @@ impl Fields for ListAllQuery {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         TargetField::visit_listed(&mut self.targets, visit);
     }
+
+    fn spread(&self) -> Option<Vec<String>> {
+        Some(self.items())
+    }
 }
 
 impl Fields for FormatListQuery {
@@ -93,6 +108,10 @@ impl Fields for SubscribeRequest {
 impl Fields for WaitRequest {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         TargetField::visit_each(&mut self.panes, visit);
+    }
+
+    fn spread(&self) -> Option<Vec<String>> {
+        Some(self.panes.clone())
     }
 
     fn wait(&self) -> Option<&WaitRequest> {

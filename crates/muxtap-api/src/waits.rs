@@ -6,7 +6,7 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{CommandInfo, Cursor, Gap, WaitMode};
+use super::{CommandInfo, Cursor, Gap, HostInfo, WaitMode};
 
 /// How a wait ended, or that it continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -86,6 +86,9 @@ pub struct PredicateReport {
     pub kind: PredicateKind,
     /// The pane it watches.
     pub pane: PaneId,
+    /// In a wait on several hosts: the host that the pane is on, if not the local one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The regex, if the kind has one. For `command`: the wanted status, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -138,6 +141,9 @@ pub struct WaitAnswer {
     /// for `all`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane: Option<PaneId>,
+    /// In a wait on several hosts: the host that this pane is on, if not the local one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Each predicate on each pane.
     pub predicates: Vec<PredicateReport>,
     /// Where to continue reading: after the last match on the pane that decided the wait.
@@ -160,9 +166,29 @@ pub struct WaitAnswer {
     /// With `pending`: why the result of the wait will not outlive the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
+    /// In a wait on several hosts: those on which it did not begin, or whose state is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<HostInfo>,
+}
+
+impl PredicateReport {
+    /// Returns the pane in the form that can be used as a target: `%3`, `HOST/%3`.
+    pub fn named_pane(&self) -> String {
+        named(self.host.as_deref(), self.pane)
+    }
+}
+
+/// Returns a pane in the form that can be used as a target.
+fn named(host: Option<&str>, pane: PaneId) -> String {
+    host.map_or_else(|| pane.to_string(), |host| format!("{host}/{pane}"))
 }
 
 impl WaitAnswer {
+    /// Returns the pane that decided the wait, in the form that can be used as a target.
+    pub fn named_pane(&self) -> Option<String> {
+        self.pane.map(|pane| named(self.host.as_deref(), pane))
+    }
+
     /// Returns what the first pattern matched: the whole match, then its groups; empty if no
     /// pattern has matched.
     pub fn captures(&self) -> &[Option<String>] {

@@ -1,14 +1,14 @@
 //! Servers on other hosts: the command that reaches each host, and the hosts that targets name.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures_util::{StreamExt as _, future::join_all, stream};
-use muxtap_api::{Error, ErrorCode, FleetHost, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable};
+use muxtap_api::{Error, ErrorCode, FleetHost, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable, is_host_pattern};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
     is_absent,
@@ -27,10 +27,10 @@ const MOST_HOSTS: usize = 256;
 const MOST_IN_FLEET: usize = 4096;
 
 /// How long a list over all hosts waits for one of them.
-const LIST_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// The most hosts that a list over all hosts asks at once.
-const ASKED_AT_ONCE: usize = 32;
+pub(super) const ASKED_AT_ONCE: usize = 32;
 
 impl Transports {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
@@ -72,6 +72,11 @@ impl Transports {
 
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
+    }
+
+    /// Returns the names of all hosts.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.lock().keys().cloned().collect()
     }
 
     fn get(&self, name: &str) -> Option<Arc<Transport>> {
@@ -169,8 +174,7 @@ impl Engine {
     /// `UNAUTHORIZED` for a member of the fleet: what it may do on this host opens no way to others.
     pub fn transport(&self, host: &str) -> Result<Arc<Transport>> {
         if let Principal::Fleet(_) = self.caller().principal {
-            let message = format!("host {host}: a member of the fleet can use this host only, not others by way of it");
-            return Err(Error::new(ErrorCode::Unauthorized, message));
+            return Err(unknown_host(host));
         }
         self.shared.transports.get(host).ok_or_else(|| {
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
@@ -225,7 +229,11 @@ impl Engine {
                 *target = rest.to_owned();
                 named.hosts.push(host);
             }
-            None => named.local |= !target.is_empty(),
+            None => {
+                named.local |= !target.is_empty();
+                let host = target.split_once('/').map(|(host, _)| host).filter(|host| is_host_pattern(host));
+                named.pattern = named.pattern.take().or_else(|| host.map(|_| target.clone()));
+            }
         }
     }
 
@@ -403,17 +411,31 @@ struct NamedHosts {
     hosts: Vec<String>,
     /// Whether one of the targets names no host.
     local: bool,
+    /// A target that may be on several hosts.
+    pattern: Option<String>,
 }
 
 impl NamedHosts {
     /// Returns the only host. Error: `INVALID_ARGUMENT` if the targets name several places.
     fn one(mut self) -> Result<Option<String>> {
+        if let Some(target) = self.pattern {
+            let message = format!(
+                "{target}: this request is for one host, and the target may name several; expected a host's name                  before the `/`, or `={target}` for a session of this host"
+            );
+            return Err(Error::invalid(message));
+        }
         let Some(host) = self.hosts.pop() else { return Ok(None) };
         if self.local || self.hosts.iter().any(|other| *other != host) {
             return Err(Error::invalid(format!("a request is for one host: not all of these targets are on {host}")));
         }
         Ok(Some(host))
     }
+}
+
+/// Returns the error for a member of the fleet that names a host.
+pub(super) fn unknown_host(host: &str) -> Error {
+    let message = format!("host {host}: a member of the fleet can use this host only, not others by way of it");
+    Error::new(ErrorCode::Unauthorized, message)
 }
 
 /// Returns whether an address names a server on `host`.

@@ -26,6 +26,7 @@ pub mod limits;
 mod options;
 mod pane;
 mod query;
+pub mod several;
 pub mod shell_integration;
 mod spawn;
 pub mod sync;

@@ -1,7 +1,7 @@
 //! Remote hosts: listing and adding them; lists over all hosts.
 
 use axum::Json;
-use muxtap_engine::{Server, elsewhere::default_server};
+use muxtap_engine::{Server, elsewhere::default_server, several::Part};
 use muxtap_tmux::{PeerChoice, Transport};
 use serde::de::DeserializeOwned;
 
@@ -77,31 +77,43 @@ pub async fn forget(app: App, PathWord(name): PathWord) -> Result<Json<DoneAnswe
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// Lists something of a server, and of the default servers of all other hosts if requested; also
-/// returns the hosts that returned nothing.
+/// Lists something of a server, or of the hosts that the targets name, or of the default servers of
+/// all hosts if requested; also returns the hosts that returned nothing.
 ///
-/// `field`: the list's name, in its path and in its response; `targets`: the targets that select
-/// its entries.
+/// `field`: the list's name, in its path and in its response; `list`: lists what these targets
+/// select.
 pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
     request: &ServerRequest<Params<ListAllQuery>>,
-    (field, targets): (&'static str, &[String]),
-    list: impl Fn(Server) -> F,
+    field: &'static str,
+    list: impl Fn(Server, Vec<String>) -> F,
 ) -> muxtap_api::Result<(Vec<T>, Vec<HostInfo>)>
 where
     F: Future<Output = muxtap_api::Result<Vec<T>>> + Send,
 {
-    let server = request.server()?;
-    if !request.fields.0.everywhere {
-        return Ok((list(server).await?, Vec::new()));
-    }
     let (list, app) = (&list, &request.app);
+    if let Some(parts) = &request.several {
+        app.engine.authorize(Tier::Read)?;
+        let of_part = |part: Part| async move {
+            if let Some(host) = &part.host
+                && let Some(items) = list_by_peer(app, host, field, &part.targets).await?
+            {
+                return Ok(items);
+            }
+            list(super::server(app, &part.at)?, part.targets).await
+        };
+        return app.engine.list_parts(parts.clone(), of_part).await;
+    }
+    let (server, targets) = (request.server()?, &request.fields.0.items());
+    if !request.fields.0.everywhere {
+        return Ok((list(server, targets.clone()).await?, Vec::new()));
+    }
     let there = |host: String| async move {
         match list_by_peer(app, &host, field, targets).await? {
             Some(items) => Ok(items),
-            None => list(app.engine.server_named(Some(&default_server(&host)))?).await,
+            None => list(app.engine.server_named(Some(&default_server(&host)))?, targets.clone()).await,
         }
     };
-    app.engine.list_everywhere(server, list, there).await
+    app.engine.list_everywhere(server, |server| list(server, targets.clone()), there).await
 }
 
 #[cfg(feature = "daemon")]

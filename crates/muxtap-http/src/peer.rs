@@ -313,7 +313,7 @@ pub(super) async fn forward<F: RouteFields>(
 }
 
 /// A request that waits on a host, as the daemon that takes over gets it.
-struct Reopened {
+pub(super) struct Reopened {
     method: Method,
     uri: String,
     body: bytes::Bytes,
@@ -349,8 +349,16 @@ impl Reopened {
         Ok(Some(again))
     }
 
+    /// Notes that another daemon opens this wait on several hosts again if it takes over.
+    pub(super) fn of_several<F: RouteFields>(request: &ServerRequest<F>, key: &str) -> muxtap_api::Result<Self> {
+        let parts = &request.parts;
+        let uri = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+        let body = request.fields.encoded()?.body;
+        Ok(Self { method: Method::POST, uri, body, key: Some(key.to_owned()), id: id_of_key(key)? })
+    }
+
     /// Opens the request again in the daemon that has taken over.
-    async fn ask<F>(self, request: &ServerRequest<F>) -> muxtap_api::Result<Response> {
+    pub(super) async fn ask<F>(self, request: &ServerRequest<F>) -> muxtap_api::Result<Response> {
         let headers = &request.parts.headers;
         if headers.contains_key(wire::RELAY) {
             return Ok(moved());

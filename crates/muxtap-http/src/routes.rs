@@ -154,9 +154,9 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
 pub async fn list_sessions(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
         .respond_everywhere(|request| async move {
-            let targets = &request.fields.0.items();
-            let within = |server: Server| async move { server.sessions_within(targets).await };
-            let (sessions, unreachable) = everywhere(&request, ("sessions", targets), within).await?;
+            let within =
+                |server: Server, targets: Vec<String>| async move { server.sessions_within(&targets).await };
+            let (sessions, unreachable) = everywhere(&request, "sessions", within).await?;
             Ok(Json(SessionList { sessions, unreachable }))
         })
         .await
@@ -233,9 +233,9 @@ pub async fn kill_session(request: ServerRequest) -> Response {
 pub async fn list_windows(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
         .respond_everywhere(|request| async move {
-            let targets = &request.fields.0.items();
-            let within = |server: Server| async move { server.windows_within(targets).await };
-            let (windows, unreachable) = everywhere(&request, ("windows", targets), within).await?;
+            let within =
+                |server: Server, targets: Vec<String>| async move { server.windows_within(&targets).await };
+            let (windows, unreachable) = everywhere(&request, "windows", within).await?;
             Ok(Json(WindowList { windows, unreachable }))
         })
         .await
@@ -340,9 +340,9 @@ pub async fn format(request: ServerRequest<Params<FormatQuery>>) -> Response {
 pub async fn list_panes(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
         .respond_everywhere(|request| async move {
-            let targets = &request.fields.0.items();
-            let within = |server: Server| async move { server.panes_within(targets).await };
-            let (panes, unreachable) = everywhere(&request, ("panes", targets), within).await?;
+            let within =
+                |server: Server, targets: Vec<String>| async move { server.panes_within(&targets).await };
+            let (panes, unreachable) = everywhere(&request, "panes", within).await?;
             Ok(Json(PaneList { panes, unreachable }))
         })
         .await
@@ -548,7 +548,7 @@ pub async fn cancel_wait(request: ServerRequest) -> Response {
     request
         .respond(
             Operation::Look,
-            |request| async move { Ok(Json(request.app.engine.cancel_wait(&request.target).await?)) },
+            |request| async move { Ok(Json(waits::cancel(&request).await?)) },
         )
         .await
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use muxtap_api::{
     Error, ErrorCode, Fields, ListAllQuery, Operation, ServerQuery, TargetField, Tier, WaitRequest, url, wire,
 };
-use muxtap_engine::{Engine, Server};
+use muxtap_engine::{Engine, Server, several::Part};
 use percent_encoding::percent_decode_str;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -37,6 +37,8 @@ pub struct ServerRequest<F = ()> {
     pub(super) parts: Parts,
     /// The host that the request names.
     host: Option<String>,
+    /// The parts of a request for several hosts.
+    pub(super) several: Option<Vec<Part>>,
 }
 
 /// The fields of one route.
@@ -116,13 +118,20 @@ impl<F: RouteFields> FromRequest<App> for ServerRequest<F> {
         let Params(mut at) = Params::<ServerQuery>::from_request_parts(&mut parts, &()).await?;
         let (mut target, is_target) = path_parameter(&parts.uri)?;
         let mut fields = F::read(&mut parts, body).await?;
+        let several = match fields.as_fields().spread() {
+            Some(targets) => app.engine.split(&at, &targets)?,
+            None => None,
+        };
+        if several.is_some() {
+            return Ok(Self { app, at, target, fields, parts, host: None, several });
+        }
         let host = app.engine.place(&mut at, |visit| {
             if is_target {
                 visit(TargetField::One(&mut target));
             }
             fields.as_fields().visit_targets(visit);
         })?;
-        Ok(Self { app, at, target, fields, parts, host })
+        Ok(Self { app, at, target, fields, parts, host, several })
     }
 }
 
@@ -206,7 +215,7 @@ impl ServerRequest<Params<ListAllQuery>> {
         T: IntoResponse,
         R: Future<Output = Result<T>> + Send,
     {
-        if self.fields.0.everywhere && self.host.is_some() {
+        if self.fields.0.everywhere && (self.host.is_some() || self.several.is_some()) {
             let message = "everywhere: it lists this host and all others; leave out the host in `targets` and `socket`";
             return Failure::from(Error::invalid(message)).into_response();
         }

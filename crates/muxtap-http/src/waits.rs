@@ -17,7 +17,14 @@ use muxtap_api::{Error, Tier, wire};
 use muxtap_api::{WaitAnswer, WaitOutcome, WaitRequest};
 
 #[cfg(feature = "daemon")]
+use muxtap_base::nonce;
+#[cfg(feature = "daemon")]
+use muxtap_engine::several::Part;
+
+#[cfg(feature = "daemon")]
 use super::guard::is_revocable;
+#[cfg(feature = "daemon")]
+use super::peer::Reopened;
 #[cfg(feature = "daemon")]
 use super::replace::{OwnTurn, READS_ONLY, moved};
 use super::{
@@ -35,9 +42,54 @@ async fn note_leaving(request: &ServerRequest<Body<WaitRequest>>, again: &Again,
     }
 }
 
+/// Cancels a wait.
+pub(super) async fn cancel(request: &ServerRequest) -> Result<WaitAnswer> {
+    let engine = &request.app.engine;
+    #[cfg(feature = "daemon")]
+    {
+        let peers = &request.app.rooms().peers;
+        if let Some(several) = peers.several(&request.target) {
+            return Ok(peers.cancel_several(engine, &several).await?);
+        }
+    }
+    Ok(engine.cancel_wait(&request.target).await?)
+}
+
+/// Carries out a wait on several hosts. If another daemon takes over meanwhile, the request is opened
+/// again in that one: each host finds its wait by its key.
+#[cfg(feature = "daemon")]
+async fn wait_on_several(
+    request: &ServerRequest<Body<WaitRequest>>,
+    parts: &[Part],
+    again: &Again,
+) -> muxtap_api::Result<Response> {
+    let app = &request.app;
+    let (engine, peers) = (&app.engine, &app.rooms().peers);
+    let key = again.key.clone().unwrap_or_else(nonce::hex64);
+    let reopened = Reopened::of_several(request, &key)?;
+    continues(&request.parts);
+    let mut answer = tokio::select! {
+        biased;
+        () = app.replacing().taken_over() => return reopened.ask(request).await,
+        answer = peers.wait_on_several(engine, parts.to_vec(), &request.fields.0, Some(key.clone()), again.hold) => answer?,
+    };
+    if answer.outcome == WaitOutcome::Pending
+        && let Some(several) = peers.several(&answer.id)
+    {
+        if engine.waits_have_left() {
+            return reopened.ask(request).await;
+        }
+        answer.not_kept = peers.keep_several(engine, &several).await.err();
+    }
+    Ok(Json(answer).into_response())
+}
+
 /// Carries out a wait request.
 #[cfg(not(feature = "daemon"))]
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
+    if request.several.is_some() {
+        return Err(muxtap_api::Error::invalid("panes: a wait on several hosts needs muxtap's daemon").into());
+    }
     let mut answer = request.server()?.await_again(&request.fields.0, again.id()?, again.hold).await?;
     note_leaving(request, again, &mut answer).await;
     Ok(Json(answer).into_response())
@@ -47,6 +99,9 @@ pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Aga
 /// this one passes its response on.
 #[cfg(feature = "daemon")]
 pub(super) async fn wait(request: &ServerRequest<Body<WaitRequest>>, again: &Again) -> Result<Response> {
+    if let Some(parts) = &request.several {
+        return Ok(wait_on_several(request, parts, again).await?);
+    }
     let replacing = request.app.replacing();
     let (begun_at, id) = (Instant::now(), OnceLock::new());
     let begun = |begun: &str| {
@@ -102,6 +157,12 @@ pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> 
 pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> Result<Response> {
     // Before another daemon is asked, which does not know the caller.
     request.app.engine.authorize(Tier::Read)?;
+    let peers = &request.app.rooms().peers;
+    if let Some(several) = peers.several(&request.target) {
+        let look = Duration::from_millis(request.fields.0.timeout_ms.unwrap_or_default());
+        let answer = peers.several_result(&request.app.engine, &several, look).await?;
+        return Ok(Json(answer).into_response());
+    }
     let (replacing, begun_at) = (request.app.replacing(), Instant::now());
     let relay = request.parts.headers.get(wire::RELAY);
     let reads_only = reads_only(&request.parts) || relay.is_some_and(|relay| relay == READS_ONLY);

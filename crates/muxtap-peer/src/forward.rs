@@ -36,13 +36,15 @@ use super::{
 };
 
 use muxtap_api::{
-    Error, ErrorCode, Result, WaitOutcome, WaitRequest,
+    Error, ErrorCode, Result, WaitAnswer, WaitOutcome, WaitRequest,
     wire::{IDEMPOTENCY_KEY, LAST_EVENT_ID, PREFER},
 };
 use muxtap_net::Streaming;
 
 /// The time to wait for a response that was lost with its link; waits have their own.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// The route of waits, on the host's default server.
+const DEFAULT_WAITS: &str = "/v1/waits?socket=default";
 /// The longest response that is not a stream, in bytes.
 const ANSWER_BYTES: usize = 256 << 20;
 
@@ -238,6 +240,50 @@ impl PeerHost {
         left.id = None;
         let answer = answer.map_err(|error| self.goes_on(error, &id))?;
         self.json(answer).map(Some)
+    }
+
+    /// Begins a wait on the host's default server, or finds the one with this key, over one link after
+    /// the other. The response is held until the wait ends, or for this time at most. `None`: the
+    /// host has no muxtap.
+    pub(crate) async fn wait_by_key(
+        self: &Arc<Self>,
+        request: &WaitRequest,
+        key: String,
+        hold: Option<Instant>,
+        until: Instant,
+    ) -> Result<Option<WaitAnswer>> {
+        let link = match self.link().await {
+            // One that has begun is worth a new link.
+            Err(_) if hold.is_some() => self.link_until(Some(until)).await?,
+            link => match link? {
+                Some(link) => link,
+                None => return Ok(None),
+            },
+        };
+        if !link.takes_keys {
+            let message = format!("host {}: its muxtap is too old for a wait on several hosts", self.name());
+            return Err(Error::unavailable(message));
+        }
+        let question = Question::new(Method::POST, DEFAULT_WAITS.into(), json_bytes(request)?);
+        let question = Question { key: Some(key), hold, ..question };
+        let answer = self.json(self.again(link, &question, until).await?)?;
+        serde_json::from_value(answer).map(Some).map_err(|error| self.unreadable(&error))
+    }
+
+    /// Returns the state of a wait on the host, or cancels it, over one link after the other. `None`:
+    /// the host has no muxtap.
+    pub(crate) async fn wait_by_id(
+        self: &Arc<Self>,
+        method: Method,
+        id: &str,
+        look: Duration,
+    ) -> Result<Option<WaitAnswer>> {
+        let Some(link) = self.link().await? else { return Ok(None) };
+        let query = if method == Method::GET { format!("?timeout_ms={}", look.as_millis()) } else { String::new() };
+        let question = Question::new(method, format!("/v1/waits/{id}{query}"), Bytes::new());
+        // Cancelling twice is cancelling once.
+        let answer = self.json(self.again(link, &question, Instant::now() + look + PATIENCE).await?)?;
+        serde_json::from_value(answer).map(Some).map_err(|error| self.unreadable(&error))
     }
 
     /// Cancels a wait on the host, without awaiting the response.

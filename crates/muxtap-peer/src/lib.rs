@@ -7,6 +7,7 @@ mod dial;
 mod events;
 mod forward;
 mod link;
+mod several;
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::dial::{Boxed, Fleet, FleetStream, Stream};
 use self::dial::{Dial, InFleet, Process};
-pub use self::{forward::Question, link::PeerHost};
+pub use self::{forward::Question, link::PeerHost, several::Several};
 use muxtap_engine::Engine;
 
 use muxtap_api::{ListQuery, PeerInfo, PeerState, Result, ServerQuery, Tier, url};
@@ -32,6 +33,8 @@ pub struct Peers {
     fleet: Arc<OnceLock<Arc<dyn Fleet>>>,
     /// The prefix of the paths of ssh's sockets.
     sockets: Option<Arc<Path>>,
+    /// The waits on several hosts that a request awaits, by the ids that their keys give.
+    several: Arc<Mutex<BTreeMap<String, Several>>>,
 }
 
 impl std::fmt::Debug for Peers {

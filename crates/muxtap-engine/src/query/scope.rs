@@ -210,7 +210,7 @@ impl Scope {
         }
         if is_pattern(text) {
             let (session, window) = text.split_once(':').unwrap_or((text, "*"));
-            let session = SessionScope::Named(Glob::new(session));
+            let session = SessionScope::Named(Glob::new(session.strip_prefix('=').unwrap_or(session)));
             let is_own = text.starts_with(':');
             return Ok((!is_own).then(|| Self::Pattern { session, window: Glob::new(window) }));
         }
@@ -369,6 +369,7 @@ mod tests {
             "work:*",
             "work:build-*",
             "*:*api",
+            "=w*:2",
             "work:2.*",
             "{role=b*}",
         ] {

@@ -82,6 +82,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         id: core.id.clone(),
         outcome: end.map_or(WaitOutcome::Pending, |end| end.outcome),
         pane: deciding.map(|(pane, _)| pane.id()),
+        host: None,
         predicates,
         cursor: None,
         duration_ms: ms(end.map_or_else(Instant::now, |end| end.at).duration_since(core.requested_at)),
@@ -90,6 +91,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         exit_status: exit.and_then(|exit| exit.status),
         exit_signal: exit.and_then(|exit| exit.signal),
         not_kept: None,
+        unreachable: Vec::new(),
     };
     // A pane's lock is never taken while the wait's is held.
     drop(progress);
@@ -131,6 +133,7 @@ fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latc
     PredicateReport {
         kind,
         pane: pane.id(),
+        host: None,
         pattern,
         latched,
         offset: latch.offset,
