@@ -1,7 +1,7 @@
 //! Hosts of a fleet: daemons that reach each other over a real NATS server.
 
 #[path = "../../crates/muxtap-fleet/tests/nats/mod.rs"]
-mod nats;
+pub mod nats;
 
 use std::fs;
 
@@ -19,7 +19,7 @@ use crate::{
 const CUTS: u64 = 5;
 
 /// Creates a host, or a caller if it offers nothing, without a daemon.
-fn member(url: &str, name: &str, offer: &str) -> World {
+pub fn member(url: &str, name: &str, offer: &str) -> World {
     let mut world = World::new();
     world.also_end(world.path(&format!("run/tmux-{}/default", rustix::process::getuid().as_raw())));
     world.set("MUXTAP_FLEET", url);
@@ -32,7 +32,7 @@ fn member(url: &str, name: &str, offer: &str) -> World {
 
 /// Starts a host's daemon, with a pane that counts to each number that it reads. Returns the pane's
 /// id there.
-fn counting(far: &World) -> String {
+pub fn counting(far: &World) -> String {
     let counts = "stty -echo; echo ready; while read -r n; do seq \"$n\"; echo \"end $n\"; done";
     let pane = ok(far, &["new-session", "-s", "work", "--", "sh", "-c", counts]);
     ok(far, &["wait-for", "-t", &pane, "-p", "^ready", "-T", "30"]);
@@ -44,7 +44,7 @@ fn hosts(world: &World) -> Value {
 }
 
 /// Waits until `world` knows a host.
-fn meet(world: &World, name: &str) {
+pub fn meet(world: &World, name: &str) {
     // Starts the daemon.
     ok(world, &["hosts"]);
     eventually("the host is known", || hosts(world).to_string().contains(&format!("\"name\":{name:?}")));

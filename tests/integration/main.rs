@@ -90,6 +90,7 @@ mod run_prompt;
 mod screen_programs;
 mod screen_random;
 mod servers;
+mod several;
 mod shell_integration;
 mod snapshots;
 mod soak;

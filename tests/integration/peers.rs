@@ -46,10 +46,17 @@ impl Far {
 
     /// Writes a configuration by which `world` reaches it as `far`.
     pub fn configure(&self, world: &World, via: &str) {
+        Self::configure_all(world, &[("far", self)], via);
+    }
+
+    /// Writes a configuration by which `world` reaches hosts under these names.
+    pub fn configure_all(world: &World, hosts: &[(&str, &Self)], via: &str) {
         let folder = world.path("home/muxtap");
         fs::create_dir_all(&folder).unwrap();
-        let file = format!("[host.far]\nvia = {via:?}\nmuxtap = {:?}\n", self.muxtap.display().to_string());
-        fs::write(folder.join("config.toml"), file).unwrap();
+        let table = |(name, host): &(&str, &Self)| {
+            format!("[host.{name}]\nvia = {via:?}\nmuxtap = {:?}\n", host.muxtap.display().to_string())
+        };
+        fs::write(folder.join("config.toml"), hosts.iter().map(table).collect::<String>()).unwrap();
     }
 }
 

@@ -8,7 +8,9 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, future::join_all, stream};
-use muxtap_api::{Error, ErrorCode, FleetHost, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable, is_host_pattern};
+use muxtap_api::{
+    Error, ErrorCode, FleetHost, HostInfo, HostState, Result, ServerQuery, TargetField, Unreachable, is_host_pattern,
+};
 use muxtap_tmux::{
     Address, CoverageMode, DEFAULT_SOCKET, Floods, LinkState, OwnProgram, Program, ServerSpec, SocketFile, Transport,
     is_absent,

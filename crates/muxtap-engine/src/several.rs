@@ -154,11 +154,7 @@ impl Engine {
     /// no list. One that is slow or absent delays the list by at most [`LIST_LIMIT`].
     ///
     /// Errors: what is wrong with the request itself; the first error if no host gave a list.
-    pub async fn list_parts<T, F>(
-        &self,
-        parts: Vec<Part>,
-        list: impl Fn(Part) -> F,
-    ) -> Result<(Vec<T>, Vec<HostInfo>)>
+    pub async fn list_parts<T, F>(&self, parts: Vec<Part>, list: impl Fn(Part) -> F) -> Result<(Vec<T>, Vec<HostInfo>)>
     where
         F: Future<Output = Result<Vec<T>>>,
     {

@@ -154,8 +154,7 @@ pub async fn list_servers(app: App) -> Answer<ServerList> {
 pub async fn list_sessions(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
         .respond_everywhere(|request| async move {
-            let within =
-                |server: Server, targets: Vec<String>| async move { server.sessions_within(&targets).await };
+            let within = |server: Server, targets: Vec<String>| async move { server.sessions_within(&targets).await };
             let (sessions, unreachable) = everywhere(&request, "sessions", within).await?;
             Ok(Json(SessionList { sessions, unreachable }))
         })
@@ -233,8 +232,7 @@ pub async fn kill_session(request: ServerRequest) -> Response {
 pub async fn list_windows(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
         .respond_everywhere(|request| async move {
-            let within =
-                |server: Server, targets: Vec<String>| async move { server.windows_within(&targets).await };
+            let within = |server: Server, targets: Vec<String>| async move { server.windows_within(&targets).await };
             let (windows, unreachable) = everywhere(&request, "windows", within).await?;
             Ok(Json(WindowList { windows, unreachable }))
         })
@@ -340,8 +338,7 @@ pub async fn format(request: ServerRequest<Params<FormatQuery>>) -> Response {
 pub async fn list_panes(request: ServerRequest<Params<ListAllQuery>>) -> Response {
     request
         .respond_everywhere(|request| async move {
-            let within =
-                |server: Server, targets: Vec<String>| async move { server.panes_within(&targets).await };
+            let within = |server: Server, targets: Vec<String>| async move { server.panes_within(&targets).await };
             let (panes, unreachable) = everywhere(&request, "panes", within).await?;
             Ok(Json(PaneList { panes, unreachable }))
         })
@@ -545,12 +542,7 @@ pub async fn wait_result(request: ServerRequest<Params<WaitResultQuery>>) -> Res
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
 pub async fn cancel_wait(request: ServerRequest) -> Response {
-    request
-        .respond(
-            Operation::Look,
-            |request| async move { Ok(Json(waits::cancel(&request).await?)) },
-        )
-        .await
+    request.respond(Operation::Look, |request| async move { Ok(Json(waits::cancel(&request).await?)) }).await
 }
 
 /// Stores a state that an agent in a pane reports about itself.

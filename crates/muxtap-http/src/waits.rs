@@ -157,16 +157,16 @@ pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> 
 pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> Result<Response> {
     // Before another daemon is asked, which does not know the caller.
     request.app.engine.authorize(Tier::Read)?;
-    let peers = &request.app.rooms().peers;
-    if let Some(several) = peers.several(&request.target) {
-        let look = Duration::from_millis(request.fields.0.timeout_ms.unwrap_or_default());
-        let answer = peers.several_result(&request.app.engine, &several, look).await?;
-        return Ok(Json(answer).into_response());
-    }
     let (replacing, begun_at) = (request.app.replacing(), Instant::now());
     let relay = request.parts.headers.get(wire::RELAY);
     let reads_only = reads_only(&request.parts) || relay.is_some_and(|relay| relay == READS_ONLY);
     let engine = if reads_only { request.app.engine.reading_only() } else { request.app.engine.clone() };
+    let peers = &request.app.rooms().peers;
+    if let Some(several) = peers.several(&request.target) {
+        let look = Duration::from_millis(request.fields.0.timeout_ms.unwrap_or_default());
+        let answer = peers.several_result(&engine, &several, look).await?;
+        return Ok(Json(answer).into_response());
+    }
     continues(&request.parts);
     let timeout = request.fields.0.timeout_ms;
     tokio::select! {

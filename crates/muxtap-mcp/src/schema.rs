@@ -11,6 +11,9 @@ pub const SELF_EXPLANATORY: [&str; 6] = ["width", "height", "cwd", "env", "panes
 /// Descriptions that add nothing to the field's name.
 const ADDS_NOTHING: [&str; 3] = ["A pane", "New name", "Page size"];
 
+/// Fields of results that only calls for several hosts have.
+const OF_SEVERAL_HOSTS: [&str; 2] = ["host", "unreachable"];
+
 /// Returns the schema of a tool's arguments: descriptions stay, and null is not a value of an optional
 /// field.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
@@ -40,6 +43,7 @@ pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = (*object(schema)).clone();
     schema.remove("required");
     if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+        OF_SEVERAL_HOSTS.iter().for_each(|name| drop(fields.remove(*name)));
         fields.values_mut().for_each(shallow);
     }
     Arc::new(schema)

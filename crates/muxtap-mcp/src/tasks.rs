@@ -325,6 +325,9 @@ impl Mcp {
             peer.cancel_wait(id);
             return Ok(());
         }
+        if let Some(several) = call.rooms.peers.several(id) {
+            return call.rooms.peers.cancel_several(&call.engine, &several).await.map(drop);
+        }
         // The response has no result, so neither counts as an answer.
         call.engine.abandon_wait(id);
         let left = call.engine.reading_only().wait_result(id, Some(0)).await?;

@@ -2,6 +2,7 @@
 //! operation that it is.
 
 use muxtap_api::{Fields, Operation, Result, ServerQuery, TargetField};
+use muxtap_engine::several::Part;
 use rmcp::model::JsonObject;
 use serde::Serialize;
 
@@ -99,6 +100,16 @@ impl ToolCall {
         host
     }
 
+    /// Splits a call by the hosts of its targets. `None`: it is for one host.
+    pub(super) fn split(&self, call: &CallContext) -> Result<Option<Vec<Part>>> {
+        let (targets, server) = match self {
+            Self::List(args) if args.what != args::ListKind::Commands => (args.target.as_slice(), &args.server),
+            Self::Wait(args) if args.id.is_none() => (args.panes.as_slice(), &args.server),
+            _ => return Ok(None),
+        };
+        call.engine.split(&ServerQuery { socket: server.clone(), from: None }, targets)
+    }
+
     /// Returns the argument `server`. `None`: the tool uses no tmux server that a call can name.
     pub(super) fn server(&mut self) -> Option<&mut Option<String>> {
         Some(match self {
@@ -173,7 +184,7 @@ impl ToolCall {
     /// Carries out the call on this host.
     pub(super) async fn perform(self, call: &CallContext) -> Result<ToolOutput> {
         match self {
-            Self::List(args) => tools::list(call, args).await,
+            Self::List(args) => tools::list(call, args, None).await,
             Self::Capture(args) => tools::capture(call, args).await,
             Self::Read(args) => tools::read(call, args).await,
             Self::Wait(args) => wait::wait(call, *args).await,

@@ -4,7 +4,9 @@ use std::sync::{Arc, LazyLock};
 
 use futures_util::future::BoxFuture;
 use muxtap_base::plain;
-use muxtap_engine::{Server, SessionPart, Target, check_keys, elsewhere::default_server, is_absent, unhex};
+use muxtap_engine::{
+    Server, SessionPart, Target, check_keys, elsewhere::default_server, is_absent, several::Part, unhex,
+};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -20,6 +22,7 @@ use super::{
     schema, snapshot, there,
     tool_call::ToolCall,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_start},
+    wait,
 };
 
 use muxtap_api::{
@@ -175,6 +178,14 @@ async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Opt
 
 /// Carries out a call: by the muxtap of the host that it names, if that host has one, else locally.
 async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
+    if let Some(parts) = asked.split(call)? {
+        call.engine.authorize(Tier::Read)?;
+        return match asked {
+            ToolCall::List(args) => Box::pin(list(call, args, Some(parts))).await,
+            ToolCall::Wait(args) => Box::pin(wait::wait_on_several(call, *args, parts)).await,
+            _ => Err(Error::internal(format!("{name}: cannot be split by hosts"))),
+        };
+    }
     // Boxed: the futures of all tools are large together.
     let Some(host) = asked.place(call)? else { return Box::pin(asked.perform(call)).await };
     let called = match Box::pin(there::call(call, &host, name, &mut asked)).await {
@@ -188,16 +199,17 @@ async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Resul
     }
 }
 
-/// Calls the tool `list`.
-pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOutput> {
+/// Calls the tool `list`. `parts`: those of a call for several hosts.
+pub(super) async fn list(call: &CallContext, args: args::List, parts: Option<Vec<Part>>) -> Result<ToolOutput> {
     use args::ListKind::Commands;
     if args.what != Commands && (args.n.is_some() || args.failed || args.grep.is_some() || args.over_ms.is_some()) {
         return Err(Error::invalid("n, failed, grep and over_ms: only with what: commands"));
     }
-    match items(call, &args).await {
+    let names_hosts = args.everywhere || parts.is_some();
+    match items(call, &args, parts).await {
         Ok(output) => {
-            let mut answer = ToolOutput::new(output.text(args.everywhere), &output);
-            if args.everywhere {
+            let mut answer = ToolOutput::new(output.text(names_hosts), &output);
+            if names_hosts {
                 name_ids_of_items(&mut answer.answer);
             }
             Ok(answer)
@@ -212,25 +224,30 @@ pub(super) async fn list(call: &CallContext, args: args::List) -> Result<ToolOut
 }
 
 /// Lists what the arguments of `list` select.
-async fn items(call: &CallContext, args: &args::List) -> Result<ListOutput> {
+async fn items(call: &CallContext, args: &args::List, parts: Option<Vec<Part>>) -> Result<ListOutput> {
     use args::ListKind::{Agents, Commands, Panes, Sessions, Windows};
     let mut output = ListOutput::default();
     let targets = args.target.as_slice();
     match args.what {
         Sessions => {
-            let list = |server: Server| async move { server.sessions_within(targets).await };
-            let (sessions, unreachable) = listed(call, args, "sessions", list).await?;
+            let list = |server: Server, targets: Vec<String>| async move { server.sessions_within(&targets).await };
+            let (sessions, unreachable) = listed(call, args, parts, "sessions", list).await?;
             (output.sessions, output.unreachable) = (Some(sessions), unreachable);
         }
         Windows => {
-            let list = |server: Server| async move { server.windows_within(targets).await };
-            let (windows, unreachable) = listed(call, args, "windows", list).await?;
+            let list = |server: Server, targets: Vec<String>| async move { server.windows_within(&targets).await };
+            let (windows, unreachable) = listed(call, args, parts, "windows", list).await?;
             (output.windows, output.unreachable) = (Some(windows), unreachable);
         }
         Panes => {
-            let list = |server: Server| async move { server.panes_within(targets).await };
-            let (panes, unreachable) = listed(call, args, "panes", list).await?;
+            let list = |server: Server, targets: Vec<String>| async move { server.panes_within(&targets).await };
+            let (panes, unreachable) = listed(call, args, parts, "panes", list).await?;
             (output.panes, output.unreachable) = (Some(panes), unreachable);
+        }
+        Agents if parts.is_some() => {
+            return Err(Error::invalid(
+                "target: agents are listed for one host; expected a host's name before the `/`",
+            ));
         }
         Agents if args.everywhere => {
             return Err(Error::invalid(
@@ -262,28 +279,43 @@ async fn items(call: &CallContext, args: &args::List) -> Result<ListOutput> {
 async fn listed<T, F>(
     call: &CallContext,
     args: &args::List,
+    parts: Option<Vec<Part>>,
     field: &'static str,
-    list: impl Fn(Server) -> F,
+    list: impl Fn(Server, Vec<String>) -> F,
 ) -> Result<(Vec<T>, Vec<HostInfo>)>
 where
     T: DeserializeOwned,
     F: Future<Output = Result<Vec<T>>>,
 {
-    if !args.everywhere {
-        return Ok((list(call.server(args.server.as_deref())?).await?, Vec::new()));
+    let targets = || args.target.iter().cloned().collect::<Vec<_>>();
+    if parts.is_none() && !args.everywhere {
+        return Ok((list(call.server(args.server.as_deref())?, targets()).await?, Vec::new()));
     }
-    if args.server.is_some() {
+    if args.everywhere && (args.server.is_some() || parts.is_some()) {
         let message = "everywhere: it lists this host and all others; leave out `server`, and the host in `target`";
         return Err(Error::invalid(message));
     }
     let list = &list;
-    let there = |host: String| async move {
-        match call.rooms.peers.list(&call.engine, &host, (field, args.target.as_slice())).await? {
+    let there = |host: String, targets: Vec<String>| async move {
+        match call.rooms.peers.list(&call.engine, &host, (field, &targets)).await? {
             Some(items) => Ok(items),
-            None => list(call.server(Some(&default_server(&host)))?).await,
+            None => list(call.server(Some(&default_server(&host)))?, targets).await,
         }
     };
-    call.engine.list_everywhere(call.server(None)?, list, there).await
+    let Some(parts) = parts else {
+        let server = call.server(None)?;
+        return call
+            .engine
+            .list_everywhere(server, |server| list(server, targets()), |host| there(host, targets()))
+            .await;
+    };
+    let of_part = |part: Part| async {
+        match part.host {
+            Some(host) => there(host, part.targets).await,
+            None => list(call.server(args.server.as_deref())?, part.targets).await,
+        }
+    };
+    call.engine.list_parts(parts, of_part).await
 }
 
 /// Calls the tool `capture_pane`.

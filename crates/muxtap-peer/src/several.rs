@@ -16,13 +16,10 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use hyper::Method;
-use muxtap_api::{
-    Error, ErrorCode, PredicateReport, Result, Tier, WaitAnswer, WaitMode, WaitOutcome, WaitRequest,
-};
+use muxtap_api::{Error, ErrorCode, PredicateReport, Result, Tier, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 use muxtap_base::nonce;
 use muxtap_engine::{
-    Engine,
-    id_of_key,
+    Engine, id_of_key,
     limits::{POLL_LONGEST, WAIT_DEFAULT, WAIT_PANES},
     several::{Part, is_about_request, key_on_host, late},
 };
@@ -58,7 +55,8 @@ impl FromStr for Several {
         let mode = [WaitMode::Any, WaitMode::All].into_iter().find(|known| word(*known) == mode).ok_or(())?;
         let (hosts, wait) = rest.split_once('/').ok_or(())?;
         let key = wait.strip_prefix("w-").filter(|key| id_of_key(key).is_ok()).ok_or(())?;
-        let hosts: Vec<_> = hosts.split('+').map(|host| Some(host.to_owned()).filter(|host| !host.is_empty())).collect();
+        let hosts: Vec<_> =
+            hosts.split('+').map(|host| Some(host.to_owned()).filter(|host| !host.is_empty())).collect();
         if hosts.len() > WAIT_PANES {
             return Err(());
         }
@@ -173,12 +171,12 @@ impl Peers {
         let begun = Instant::now();
         let key = key.unwrap_or_else(nonce::hex64);
         id_of_key(&key)?;
-        let hosts: Vec<_> = parts.iter().map(|part| part.host.clone()).collect();
-        if hosts.len() > WAIT_PANES {
-            let message = format!("{} hosts match; a wait accepts at most {WAIT_PANES}: name fewer of them", hosts.len());
+        if parts.len() > WAIT_PANES {
+            let message =
+                format!("{} hosts match; a wait accepts at most {WAIT_PANES}: name fewer of them", parts.len());
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
-        let several = Several { mode: request.mode, hosts, key };
+        let several = Several::new(request.mode, &parts, &key);
         let alias = id_of_key(&several.key)?;
         self.several.lock().unwrap_or_else(PoisonError::into_inner).insert(alias.clone(), several.clone());
         let _awaited = Awaited(self, alias);
@@ -246,6 +244,16 @@ impl Peers {
 }
 
 impl Several {
+    /// Creates the wait of a request for these parts, under a key.
+    pub fn new(mode: WaitMode, parts: &[Part], key: &str) -> Self {
+        Self { mode, hosts: parts.iter().map(|part| part.host.clone()).collect(), key: key.to_owned() }
+    }
+
+    /// Returns whether the wait is on this host.
+    pub fn is_on(&self, host: &str) -> bool {
+        self.hosts.iter().any(|known| known.as_deref() == Some(host))
+    }
+
     /// Returns the wait's id on one host.
     fn id_on(&self, host: Option<&str>) -> String {
         format!("w-{}", key_on_host(&self.key, host))

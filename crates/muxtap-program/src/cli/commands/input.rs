@@ -3,7 +3,7 @@
 use clap::Args;
 use muxtap_engine::is_pattern;
 
-use super::{Caller, Outcome, fitting, output, path_named, path_of};
+use super::{Caller, Outcome, fitting_reachable, list::note_unreachable, output, path_named, path_of};
 
 use muxtap_snapshot::{answers::GroupInputAnswer, name_in};
 
@@ -91,7 +91,14 @@ impl SendKeys {
             return Ok(0);
         }
         let mut status = 0;
-        let targets = if is_pattern(&target) { fitting(&mut client, &target).await? } else { vec![target] };
+        let (targets, unreachable) = match is_pattern(&target) {
+            true => fitting_reachable(&mut client, &target).await?,
+            false => (vec![target], Vec::new()),
+        };
+        if !unreachable.is_empty() {
+            note_unreachable(&unreachable);
+            status = EXIT_ERROR;
+        }
         let several = targets.len() > 1;
         for target in targets {
             match client.post(&path_of_input(&target)?, &request).await {

@@ -279,7 +279,7 @@ fn listed_everywhere(caller: &Caller, targets: &[String]) -> Result<ListAllQuery
 }
 
 /// Reports the hosts that are missing from a list.
-fn note_unreachable(hosts: &[HostInfo]) {
+pub(super) fn note_unreachable(hosts: &[HostInfo]) {
     for host in hosts {
         let error = host.error.as_deref().unwrap_or("cannot reach a host");
         let name = &host.name;

@@ -49,7 +49,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
-use crate::api::{Error, ListQuery, PaneInfo, PaneList, Since};
+use crate::api::{Error, HostInfo, ListQuery, PaneInfo, PaneList, Since};
 
 /// Parses where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
 fn since(text: &str) -> Result<String, String> {
@@ -78,14 +78,25 @@ fn listed(targets: &[String]) -> Result<ListQuery, Error> {
     Ok(ListQuery { targets: join_targets(targets)? })
 }
 
-/// Returns the ids of the live panes that match a pattern. Error: no pane matches.
+/// Returns the ids of the live panes that match a pattern. Errors: no pane matches; not all hosts that
+/// the pattern names can be reached, and a part of the panes is not what it means.
 async fn fitting(client: &mut Client, pattern: &str) -> Result<Vec<String>, Error> {
+    let (ids, unreachable) = fitting_reachable(client, pattern).await?;
+    match unreachable.into_iter().next() {
+        Some(host) => Err(Error::unavailable(host.error.unwrap_or(host.name))),
+        None => Ok(ids),
+    }
+}
+
+/// Returns the ids of the live panes that match a pattern, and the hosts that cannot be reached. Error:
+/// no pane matches.
+async fn fitting_reachable(client: &mut Client, pattern: &str) -> Result<(Vec<String>, Vec<HostInfo>), Error> {
     let list: PaneList = client.get("/v1/panes", &listed(&[pattern.to_owned()])?).await?;
     let ids: Vec<_> = list.panes.iter().filter(|pane| !pane.dead).map(id_of).collect();
     if ids.is_empty() {
         return Err(nothing_fits(pattern));
     }
-    Ok(ids)
+    Ok((ids, list.unreachable))
 }
 
 /// Returns a pane's id in the form that can be used as a target, with its host.

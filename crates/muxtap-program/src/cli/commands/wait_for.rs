@@ -16,6 +16,7 @@ use signal_hook::low_level;
 use super::{
     Caller, Outcome, duration,
     label::{term, with_labels},
+    list::note_unreachable,
     output, since,
 };
 use crate::{
@@ -199,12 +200,12 @@ impl WaitFor {
         let lines = matched_lines(&answer);
         let text = lines.lines().next().map(str::to_owned).or_else(|| failure_reason(&answer)).unwrap_or_default();
         if notify {
-            let of = answer.pane.map_or_else(|| targets.join(" "), |pane| pane.to_string());
+            let of = answer.named_pane().unwrap_or_else(|| targets.join(" "));
             notify::desktop(&format!("{of}: {}", outcome(answer.outcome)), text.lines().next().unwrap_or_default())
                 .await;
         }
         if let Some(line) = on_end {
-            let pane = answer.pane.map(|pane| pane.to_string()).unwrap_or_default();
+            let pane = answer.named_pane().unwrap_or_default();
             let ended = ("MUXTAP_OUTCOME", outcome(answer.outcome).to_owned());
             notify::command(&line, &[ended, ("MUXTAP_PANE", pane), ("MUXTAP_LINE", text)]).await?;
         }
@@ -220,6 +221,7 @@ impl WaitFor {
             output::print_json(&answer)?;
         } else {
             output::print(format!("{}\n", answer.id))?;
+            note_unreachable(&answer.unreachable);
         }
         if let Some(why) = &answer.not_kept {
             output::note(&format!("the result of this wait will not outlive the daemon: {}", plain::name(why)));
@@ -261,6 +263,7 @@ fn print(answer: &WaitAnswer, json: bool) -> Result<(), Failure> {
         return output::print_json(answer);
     }
     output::print(matched_lines(answer))?;
+    note_unreachable(&answer.unreachable);
     if let Some(why) = failure_reason(answer) {
         output::note(&why);
     }
@@ -305,8 +308,13 @@ async fn end(caller: &Caller, id: &str, panes: &[String]) -> crate::api::Result<
     Ok(())
 }
 
-/// Returns the ids that a wait for these panes may have: that of their host first.
+/// Returns the ids that a wait for these panes may have: that of their host first. A wait on several
+/// hosts has its id in this daemon.
 fn ids_of(caller: &Caller, id: &str, panes: &[String]) -> Vec<String> {
+    let hosts = || panes.iter().map(|pane| host_of(pane));
+    if hosts().any(|host| host != hosts().next().flatten()) {
+        return vec![id.to_owned()];
+    }
     let named = panes.iter().find_map(|pane| host_of(pane));
     let elsewhere = caller.server.to_str().filter(|_| caller.server.is_relative());
     let host = named.or_else(|| Some(elsewhere?.split_once('/')?.0));
@@ -415,7 +423,7 @@ fn condition(kind: PredicateKind, pattern: Option<&str>) -> String {
 }
 
 fn describe(report: &PredicateReport) -> String {
-    format!("{} in {}", condition(report.kind, report.pattern.as_deref()), report.pane)
+    format!("{} in {}", condition(report.kind, report.pattern.as_deref()), report.named_pane())
 }
 
 /// Returns the remark that a match was there before the wait, and how to count it; or that the pane's
@@ -432,7 +440,7 @@ fn remark(report: &PredicateReport) -> String {
 pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for report in &answer.predicates {
-        let decided = answer.pane.as_ref().is_none_or(|pane| *pane == report.pane);
+        let decided = is_of_decision(answer, report);
         if answer.outcome == WaitOutcome::Matched
             && report.latched
             && !matches!(report.kind, PredicateKind::Fail | PredicateKind::Command)
@@ -444,18 +452,23 @@ pub(super) fn matched_lines(answer: &WaitAnswer) -> String {
         }
     }
     let ended = |report: &PredicateReport| match &report.command {
-        Some(command) => format!("{} {}", report.pane, plain::name(&command.summary())),
-        None => format!("{} {}", report.pane, output::ended(report.exit_status, report.exit_signal)),
+        Some(command) => format!("{} {}", report.named_pane(), plain::name(&command.summary())),
+        None => format!("{} {}", report.named_pane(), output::ended(report.exit_status, report.exit_signal)),
     };
     let exits: Vec<_> = exits(answer).map(ended).collect();
     lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Returns whether a report is of the pane that decided the wait, if one did.
+fn is_of_decision(answer: &WaitAnswer, report: &PredicateReport) -> bool {
+    answer.pane.is_none_or(|pane| pane == report.pane && answer.host == report.host)
 }
 
 /// Returns the ends of processes and commands that met the wait: of the deciding pane, else of all.
 fn exits(answer: &WaitAnswer) -> impl Iterator<Item = &PredicateReport> {
     let is_matched = answer.outcome == WaitOutcome::Matched;
     answer.predicates.iter().filter(move |report| {
-        let decided = answer.pane.is_none_or(|pane| pane == report.pane);
+        let decided = is_of_decision(answer, report);
         let is_end = matches!(report.kind, PredicateKind::Exit | PredicateKind::Command);
         is_matched && decided && is_end && report.latched
     })
@@ -470,7 +483,7 @@ fn propagated(answer: &WaitAnswer) -> u8 {
         };
         output::exit_code(status, signal).unwrap_or_else(|| {
             let what = if report.command.is_some() { "the command in " } else { "" };
-            output::note(&format!("the exit status of {what}{} is unknown", report.pane));
+            output::note(&format!("the exit status of {what}{} is unknown", report.named_pane()));
             EXIT_ERROR
         })
     };
@@ -501,7 +514,7 @@ fn outcome(outcome: WaitOutcome) -> &'static str {
 
 /// Returns why the wait did not match.
 fn failure_reason(answer: &WaitAnswer) -> Option<String> {
-    let pane = answer.pane.map_or_else(|| "the pane".to_owned(), |pane| pane.to_string());
+    let pane = answer.named_pane().unwrap_or_else(|| "the pane".to_owned());
     match answer.outcome {
         WaitOutcome::Matched => None,
         WaitOutcome::Failed => {
