@@ -190,6 +190,9 @@ fn a_wait_on_several_hosts_outlives_a_lost_link() {
         "timeout_ms": 100_000});
     let held = scene.near.http_send("POST", "/v1/waits", Some(&asked));
     scene.await_waits(&["web-1", "web-2"], 1);
+    // The caller's own daemon is replaced, too.
+    scene.near.json(&["upgrade"]);
+    scene.await_waits(&["web-1", "web-2"], 1);
     proxy.cut();
     for name in ["web-1", "web-2"] {
         scene.count(name, "11");

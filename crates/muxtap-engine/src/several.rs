@@ -121,15 +121,15 @@ impl Engine {
         if self.shared.transports.is_empty() || !targets.iter().any(|target| target.contains('/')) {
             return Ok(None);
         }
-        let known = self.shared.transports.names();
-        let parts = split(&known, at, targets)?;
-        if parts.is_some()
-            && let Principal::Fleet(_) = self.caller().principal
-        {
-            // As for a host that is named alone; a pattern tells no names.
-            return Err(unknown_host("another host"));
+        if let Principal::Fleet(_) = self.caller().principal {
+            // A pattern must not tell whether it matches. Hosts that are named are refused one by one.
+            let host = |target: &String| target.split_once('/').map(|(host, _)| host.to_owned());
+            return match targets.iter().filter_map(host).find(|host| is_host_pattern(host)) {
+                Some(host) => Err(unknown_host(&host)),
+                None => Ok(None),
+            };
         }
-        Ok(parts)
+        split(&self.shared.transports.names(), at, targets)
     }
 
     /// Returns a host that gave no response to its part of a request.

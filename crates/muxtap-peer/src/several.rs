@@ -23,13 +23,16 @@ use muxtap_engine::{
     limits::{POLL_LONGEST, WAIT_DEFAULT, WAIT_PANES},
     several::{Part, is_about_request, key_on_host, late},
 };
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{Peers, forward::PATIENCE};
 
 /// How long a wait that is left to the hosts waits for one of them to begin it, and a cancelled one for
 /// the response.
 const BEGIN_LIMIT: Duration = Duration::from_secs(3);
+
+/// The pause before a host that could not be reached is asked for its state again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A wait on several hosts. Its text is its id: `any:web-1+web-2/w-KEY`, in which an empty name is
 /// this host.
@@ -281,7 +284,12 @@ impl<'a> Joint<'a> {
     async fn followed(&self, mut branches: Vec<Branch>, deadline: Option<Instant>) -> Result<WaitAnswer> {
         let mode = self.several.mode;
         let mut asked: FuturesUnordered<_> =
-            branches.iter().enumerate().map(|(at, branch)| self.ask(at, branch, None)).collect();
+            branches.iter().enumerate().map(|(at, branch)| self.ask(at, branch, None, Duration::ZERO)).collect();
+        let is_early = || deadline.is_none_or(|deadline| deadline > Instant::now());
+        let hold = || {
+            let longest = Instant::now() + POLL_LONGEST;
+            Some(deadline.map_or(longest, |deadline| deadline.min(longest)))
+        };
         // A host that connects now is not awaited for longer by a caller that does not stay.
         let begin_limit = deadline.map(|deadline| deadline.max(self.begun + BEGIN_LIMIT));
         let decided = loop {
@@ -301,9 +309,8 @@ impl<'a> Joint<'a> {
             match replied {
                 Ok(answer) => {
                     (branch.answer, branch.error) = (Some(answer), None);
-                    if branch.outcome().is_none() && deadline.is_none_or(|deadline| deadline > Instant::now()) {
-                        let hold = Instant::now() + POLL_LONGEST;
-                        asked.push(self.ask(at, branch, Some(deadline.map_or(hold, |deadline| deadline.min(hold)))));
+                    if branch.outcome().is_none() && is_early() {
+                        asked.push(self.ask(at, branch, hold(), Duration::ZERO));
                     }
                 }
                 Err(error) => {
@@ -316,6 +323,9 @@ impl<'a> Joint<'a> {
                         return Err(error);
                     }
                     branch.error = Some(error);
+                    if !branch.is_gone && is_early() {
+                        asked.push(self.ask(at, branch, hold(), ASK_AGAIN));
+                    }
                 }
             }
         };
@@ -325,26 +335,40 @@ impl<'a> Joint<'a> {
             self.cancel_rest(&branches);
             return Ok(self.joined(&branches, outcome, at));
         }
-        let silent: Vec<_> = branches.iter_mut().filter(|branch| !branch.has_replied()).collect();
-        for branch in silent {
+        for branch in branches.iter_mut().filter(|branch| !branch.has_replied()) {
             branch.error = Some(late(branch.host.as_deref()));
             branch.is_gone = branch.part.is_some();
-            if branch.is_gone {
-                self.cancel_on(branch);
-                if mode == WaitMode::All {
-                    self.cancel_rest(&branches);
-                    return Err(late(None));
-                }
-            }
         }
+        let silent = branches.iter().find(|branch| branch.is_gone && !branch.is_left_out && branch.answer.is_none());
+        if let Some(Branch { part: Some(_), error: Some(error), .. }) = silent
+            && mode == WaitMode::All
+        {
+            self.cancel_rest(&branches);
+            return Err(error.clone());
+        }
+        // What is only slow may still begin: it would not be part of the wait.
+        branches
+            .iter()
+            .filter(|branch| branch.is_gone && branch.part.is_some())
+            .for_each(|branch| self.cancel_on(branch));
         self.check_known(&branches)?;
         Ok(self.joined(&branches, WaitOutcome::Pending, None))
     }
 
-    /// Returns a request for the wait on one host: it is held until the wait's end, or until `hold`.
-    fn ask(&self, at: usize, branch: &Branch, hold: Option<Instant>) -> BoxFuture<'a, (usize, Result<WaitAnswer>)> {
+    /// Returns a request for the wait on one host, after a pause: it is held until the wait's end, or
+    /// until `hold`.
+    fn ask(
+        &self,
+        at: usize,
+        branch: &Branch,
+        hold: Option<Instant>,
+        pause: Duration,
+    ) -> BoxFuture<'a, (usize, Result<WaitAnswer>)> {
         let (wait, host, part) = (self.clone(), branch.host.clone(), branch.part.clone());
         async move {
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
             let replied = match part {
                 Some((part, request)) => wait.by_key(&part, &request, hold).await,
                 None => {
