@@ -422,7 +422,8 @@ impl NamedHosts {
     fn one(mut self) -> Result<Option<String>> {
         if let Some(target) = self.pattern {
             let message = format!(
-                "{target}: this request is for one host, and the target may name several; expected a host's name                  before the `/`, or `={target}` for a session of this host"
+                "{target}: this request is for one host, and the target may name several; expected a host's name \
+                 before the `/`, or `={target}` for a session of this host"
             );
             return Err(Error::invalid(message));
         }
