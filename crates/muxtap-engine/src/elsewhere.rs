@@ -226,16 +226,13 @@ impl Engine {
 
     /// Removes the host from a target and adds it to `named`.
     fn take_host(&self, target: &mut String, named: &mut NamedHosts) {
-        match self.shared.transports.split(target) {
-            Some((host, rest)) => {
-                *target = rest.to_owned();
-                named.hosts.push(host);
-            }
-            None => {
-                named.local |= !target.is_empty();
-                let host = target.split_once('/').map(|(host, _)| host).filter(|host| is_host_pattern(host));
-                named.pattern = named.pattern.take().or_else(|| host.map(|_| target.clone()));
-            }
+        if let Some((host, rest)) = self.shared.transports.split(target) {
+            *target = rest.to_owned();
+            named.hosts.push(host);
+        } else {
+            named.local |= !target.is_empty();
+            let host = target.split_once('/').map(|(host, _)| host).filter(|host| is_host_pattern(host));
+            named.pattern = named.pattern.take().or_else(|| host.map(|_| target.clone()));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Requests for several hosts: their targets by host, and lists of several hosts joined to one.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use futures_util::{StreamExt as _, stream};
 use muxtap_api::{Error, ErrorCode, HostInfo, HostState, Result, ServerQuery, is_host_pattern};
@@ -53,7 +53,11 @@ pub fn late(host: Option<&str>) -> Error {
 /// not share it: two names may be of one daemon.
 pub fn key_on_host(key: &str, host: Option<&str>) -> String {
     let hash = Sha256::digest(format!("{key}/{}", host.unwrap_or_default()));
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Splits targets by their hosts. `known`: the names of hosts. `None`: all are on one host that no

@@ -43,7 +43,7 @@ pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = (*object(schema)).clone();
     schema.remove("required");
     if let Some(Value::Object(fields)) = schema.get_mut("properties") {
-        OF_SEVERAL_HOSTS.iter().for_each(|name| drop(fields.remove(*name)));
+        fields.retain(|name, _| !OF_SEVERAL_HOSTS.contains(&name.as_str()));
         fields.values_mut().for_each(shallow);
     }
     Arc::new(schema)

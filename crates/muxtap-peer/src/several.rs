@@ -369,12 +369,11 @@ impl<'a> Joint<'a> {
             if !pause.is_zero() {
                 sleep(pause).await;
             }
-            let replied = match part {
-                Some((part, request)) => wait.by_key(&part, &request, hold).await,
-                None => {
-                    let look = hold.map_or(Duration::ZERO, |hold| hold.saturating_duration_since(Instant::now()));
-                    wait.by_id(host.as_deref(), Method::GET, look).await
-                }
+            let replied = if let Some((part, request)) = part {
+                wait.by_key(&part, &request, hold).await
+            } else {
+                let look = hold.map_or(Duration::ZERO, |hold| hold.saturating_duration_since(Instant::now()));
+                wait.by_id(host.as_deref(), Method::GET, look).await
             };
             (at, replied)
         }

@@ -91,9 +91,10 @@ impl SendKeys {
             return Ok(0);
         }
         let mut status = 0;
-        let (targets, unreachable) = match is_pattern(&target) {
-            true => fitting_reachable(&mut client, &target).await?,
-            false => (vec![target], Vec::new()),
+        let (targets, unreachable) = if is_pattern(&target) {
+            fitting_reachable(&mut client, &target).await?
+        } else {
+            (vec![target], Vec::new())
         };
         if !unreachable.is_empty() {
             note_unreachable(&unreachable);
