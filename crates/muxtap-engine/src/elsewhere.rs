@@ -16,11 +16,31 @@ use muxtap_tmux::{
     is_absent,
 };
 
+use tokio::sync::watch;
+
 use super::{Engine, Host, Principal, Server};
 
 /// The hosts that targets can name.
 #[derive(Debug, Default)]
-pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
+pub(crate) struct Transports {
+    known: Mutex<BTreeMap<String, Arc<Transport>>>,
+    fleet: watch::Sender<FleetHosts>,
+}
+
+/// How far the hosts of a fleet are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FleetHosts {
+    /// There is no fleet.
+    #[default]
+    None,
+    /// The daemon is joining: its hosts will be known.
+    Joining,
+    /// Those that were there are known, or the fleet cannot be reached now.
+    Known,
+}
+
+/// How long a request that names a host waits until the daemon has joined its fleet.
+const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// The most other hosts that can be known.
 const MOST_HOSTS: usize = 256;
@@ -36,13 +56,13 @@ pub(super) const ASKED_AT_ONCE: usize = 32;
 
 impl Transports {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates the set of configured hosts.
     pub(super) fn of(transports: &[Arc<Transport>]) -> Self {
         let named = transports.iter().map(|transport| (transport.name().to_owned(), transport.clone()));
-        Self(Mutex::new(named.collect()))
+        Self { known: Mutex::new(named.collect()), ..Self::default() }
     }
 
     /// Adds a host. Error: `CONFLICT` if the name belongs to another host.
@@ -72,8 +92,9 @@ impl Transports {
         Ok(())
     }
 
+    /// Returns whether no target can name a host, now or later.
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        *self.fleet.borrow() == FleetHosts::None && self.lock().is_empty()
     }
 
     /// Returns the names of all hosts.
@@ -119,6 +140,33 @@ impl Engine {
     /// Adds a host by its transport.
     pub fn add_transport(&self, transport: Transport) -> Result<()> {
         self.shared.transports.add(transport)
+    }
+
+    /// Notes how far the hosts of a fleet are known.
+    pub fn set_fleet_hosts(&self, hosts: FleetHosts) {
+        self.shared.transports.fleet.send_replace(hosts);
+    }
+
+    /// Waits, for 5 s at most, until this daemon has joined its fleet, if a request may name a host of it:
+    /// without its name, the target would mean a session of this host. `visit`: as for [`Self::place`].
+    pub fn await_hosts<V>(&self, at: &ServerQuery, visit: V) -> impl Future<Output = ()> + Send + use<V>
+    where
+        V: FnOnce(&mut dyn FnMut(TargetField<'_>)),
+    {
+        let mut fleet = self.shared.transports.fleet.subscribe();
+        let mut may_name = false;
+        if *fleet.borrow() == FleetHosts::Joining {
+            may_name = at.socket.as_deref().is_some_and(|socket| !socket.starts_with('/') && socket.contains('/'));
+            visit(&mut |field| match field {
+                TargetField::One(target) | TargetField::Listed(target) => may_name |= target.contains('/'),
+            });
+        }
+        async move {
+            if may_name {
+                let known = fleet.wait_for(|hosts| *hosts != FleetHosts::Joining);
+                let _ = tokio::time::timeout(JOIN_LIMIT, known).await;
+            }
+        }
     }
 
     /// Forgets a host that was added while the engine runs, and leaves its servers. They stay as they

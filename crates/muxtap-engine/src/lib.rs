@@ -51,6 +51,7 @@ pub use api::{Result, Since};
 pub use audit_scope::RecordElsewhere;
 pub use authority::{Caller, Principal};
 pub use changes::{Changes, PaneChanges};
+pub use elsewhere::FleetHosts;
 pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub use handles::{CommandChange, CommandEvent, CommandOutput};

@@ -83,7 +83,7 @@ fn split(known: &BTreeSet<String>, at: &ServerQuery, targets: &[String]) -> Resu
     for target in targets {
         match target.split_once('/') {
             Some((host, rest)) if known.contains(host) => add(Some(host), rest, false),
-            Some((host, rest)) if is_host_pattern(host) && !known.is_empty() => {
+            Some((host, rest)) if is_host_pattern(host) => {
                 has_pattern = true;
                 let glob = Glob::new(host);
                 let mut is_host = false;

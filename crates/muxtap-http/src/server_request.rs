@@ -118,6 +118,14 @@ impl<F: RouteFields> FromRequest<App> for ServerRequest<F> {
         let Params(mut at) = Params::<ServerQuery>::from_request_parts(&mut parts, &()).await?;
         let (mut target, is_target) = path_parameter(&parts.uri)?;
         let mut fields = F::read(&mut parts, body).await?;
+        app.engine
+            .await_hosts(&at, |visit| {
+                if is_target {
+                    visit(TargetField::One(&mut target));
+                }
+                fields.as_fields().visit_targets(visit);
+            })
+            .await;
         let several = match fields.as_fields().spread() {
             Some(targets) => app.engine.split(&at, &targets)?,
             None => None,

@@ -86,6 +86,13 @@ impl ToolCall {
         })
     }
 
+    /// Waits until the hosts are known that the call may name.
+    pub(super) async fn await_hosts(&mut self, call: &CallContext) {
+        let Some(server) = self.server() else { return };
+        let at = ServerQuery { socket: server.clone(), from: None };
+        call.engine.await_hosts(&at, |visit| self.visit_targets(visit)).await;
+    }
+
     /// Takes the host out of the call's targets and selects that host's server. Returns the host;
     /// `None`: this one.
     ///

@@ -178,6 +178,7 @@ async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Opt
 
 /// Carries out a call: by the muxtap of the host that it names, if that host has one, else locally.
 async fn carry_out(call: &CallContext, name: &str, mut asked: ToolCall) -> Result<ToolOutput> {
+    asked.await_hosts(call).await;
     if let Some(parts) = asked.split(call)? {
         call.engine.authorize(Tier::Read)?;
         return match asked {

@@ -2,8 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
-use muxtap_engine::{Engine, audit};
-use muxtap_fleet::{Fleet, Member, Offered, Settings, audit::Log};
+use muxtap_engine::{Engine, FleetHosts, audit};
+use muxtap_fleet::{Fleet, Member, Offered, Settings, State, audit::Log};
 use muxtap_http as http;
 use muxtap_peer::{Boxed, FleetStream, Peers};
 use muxtap_tmux::Transport;
@@ -35,6 +35,13 @@ pub(super) fn join(
     };
     let fleet = Fleet::join(settings.clone(), on_link, on_host, engine.end());
     let fleet = fleet.map_err(|error| Error::new(error.code, format!("[fleet] {error}")))?;
+    // Requests that may name a host wait for this.
+    engine.set_fleet_hosts(FleetHosts::Joining);
+    let (known, mut state) = (engine.clone(), fleet.state());
+    engine.spawn(async move {
+        let _ = state.wait_for(|state| !matches!(state, State::Connecting)).await;
+        known.set_fleet_hosts(FleetHosts::Known);
+    });
     if settings.audit
         && let (Some(path), Some(written)) = (log, engine.audit_changes())
     {
