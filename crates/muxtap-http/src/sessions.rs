@@ -10,7 +10,6 @@ use axum::{
 };
 use muxtap_engine::Lineage;
 use muxtap_net::Peer;
-use utoipa::OpenApi;
 
 use super::{
     App,
@@ -27,7 +26,8 @@ use muxtap_api::{
 use muxtap_sessions::AgentSessions;
 
 /// The OpenAPI document's routes of agent sessions.
-#[derive(OpenApi)]
+#[cfg(test)]
+#[derive(utoipa::OpenApi)]
 #[openapi(paths(list, earlier, create, one, set, kill, prompt, interrupt, events, stream, wait, questions, answer))]
 pub(super) struct AgentSessionRoutes;
 

@@ -15,7 +15,9 @@ mod prompts;
 mod quoted;
 mod record;
 mod resources;
+#[cfg(test)]
 mod schema;
+mod schemas;
 mod sessions;
 mod snapshot;
 pub mod supervisor_only;

@@ -19,7 +19,7 @@ use super::{
         self, CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, SendOutput, ToolOutput, WatchOutput,
         matching_lines, name_ids_of_items,
     },
-    schema, snapshot, there,
+    schemas, snapshot, there,
     tool_call::ToolCall,
     truncate::{MAX_CHARS, MOST_CHARS, truncate_start},
     wait,
@@ -41,6 +41,7 @@ pub(super) enum Effect {
     Ends,
 }
 
+/// Describes a tool. Tests generate the schemas of `I` and `O`; other builds have them as text.
 pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
     // An omitted annotation has the value that a client assumes.
@@ -51,9 +52,11 @@ pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'
         Effect::Changes => annotations.destructive(false).idempotent(true),
         Effect::Ends => annotations.idempotent(true),
     };
-    Tool::new(name, description, schema::input::<I>())
-        .with_annotations(annotations)
-        .with_raw_output_schema(schema::output::<O>())
+    #[cfg(test)]
+    let (arguments, result) = (crate::schema::input::<I>(), crate::schema::output::<O>());
+    #[cfg(not(test))]
+    let (arguments, result) = schemas::of(name);
+    Tool::new(name, description, arguments).with_annotations(annotations).with_raw_output_schema(result)
 }
 
 /// Returns the tools of these sets; of an empty list: the native ones.
@@ -842,6 +845,32 @@ mod tests {
     use super::*;
     use crate::form::Form;
 
+    /// The text is written anew with `MUXTAP_WRITE_SCHEMAS=1`.
+    #[test]
+    fn the_stored_schemas_are_those_of_the_types() {
+        let sets = [&*TOOLS, &*SNAPSHOT, &*EARLIER, &*crate::record::TOOLS, &*capability::TOOLS];
+        let tools = sets.into_iter().chain([&*crate::devices::TOOLS, &*crate::sessions::TOOLS]).flatten();
+        // The supervisor's tool has a schema that is written by hand.
+        let tools = tools.filter(|tool| tool.name != SUPERVISOR.name).collect::<Vec<_>>();
+        let mut lines: Vec<String> = Vec::new();
+        for tool in &tools {
+            let schemas = serde_json::json!({ "arguments": tool.input_schema, "result": tool.output_schema });
+            lines.push(format!("{}: {schemas}", Value::from(&*tool.name)));
+        }
+        lines.sort();
+        let text = format!("{{\n{}\n}}\n", lines.join(",\n"));
+        if std::env::var_os("MUXTAP_WRITE_SCHEMAS").is_some() {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/schemas.json");
+            std::fs::write(path, text).unwrap();
+            return;
+        }
+        assert!(schemas::TEXT == text, "schemas.json is out of date: run this test with MUXTAP_WRITE_SCHEMAS=1");
+        for tool in tools {
+            let (arguments, result) = schemas::of(&tool.name);
+            assert_eq!((&tool.input_schema, &tool.output_schema), (&arguments, &Some(result)), "{}", tool.name);
+        }
+    }
+
     /// The usual sets of an agent that works for a person take 10 KiB of its context; all sets
     /// together are also bounded.
     #[test]
@@ -861,7 +890,8 @@ mod tests {
             let schema = tool.schema_as_json_value();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {
-                let output = field["description"].is_string() || schema::SELF_EXPLANATORY.contains(&name.as_str());
+                let output =
+                    field["description"].is_string() || crate::schema::SELF_EXPLANATORY.contains(&name.as_str());
                 let named = ["action", "target", "name"].contains(&name.as_str());
                 assert!(output || named, "{} {name}: {field}", tool.name);
                 assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
