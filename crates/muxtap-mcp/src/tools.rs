@@ -42,6 +42,7 @@ pub(super) enum Effect {
 }
 
 /// Describes a tool. Tests generate the schemas of `I` and `O`; other builds have them as text.
+#[cfg_attr(not(test), allow(clippy::extra_unused_type_parameters, reason = "tests generate the schemas"))]
 pub(super) fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
     // An omitted annotation has the value that a client assumes.
