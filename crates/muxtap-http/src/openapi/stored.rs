@@ -65,7 +65,8 @@ mod tests {
             Value::Object(members) if depth < 4 => {
                 for (at, (name, member)) in members.iter().enumerate() {
                     text.push_str(if at == 0 { "{\n" } else { ",\n" });
-                    text.push_str(&format!("{}: ", json!(name)));
+                    text.push_str(&json!(name).to_string());
+                    text.push_str(": ");
                     in_lines(text, member, depth + 1);
                 }
                 text.push_str(if members.is_empty() { "{}" } else { "\n}" });
