@@ -30,7 +30,7 @@ use tokio::sync::broadcast;
 
 use super::{
     Charge, Engine, PaneState, Server, limits,
-    pane::{EncodedEvent, Notifier},
+    pane::{Notifier, SharedEvent},
     query::scope::{Names, Scope, Scopes, is_pattern},
 };
 
@@ -53,7 +53,7 @@ pub struct Subscription {
     /// Numbers of the readers that read again at a set time, the next one first.
     scheduled: VecDeque<(Instant, u32)>,
     /// Events of the last read that are still to be delivered.
-    ready: VecDeque<Arc<EncodedEvent>>,
+    ready: VecDeque<Arc<SharedEvent>>,
     rate: RateLimiter,
     /// The resume token that was delivered last.
     last_resume: String,
@@ -87,7 +87,7 @@ struct Filter {
 /// An event as delivered to one subscriber.
 pub struct Delivery {
     /// The event.
-    pub event: Arc<EncodedEvent>,
+    pub event: Arc<SharedEvent>,
     /// The resume token after this event, if it differs from the last one delivered.
     pub resume: Option<String>,
 }
@@ -384,7 +384,7 @@ impl Subscription {
             && !std::mem::replace(&mut reader.announced, true)
             && self.filter.includes(EventKind::PaneOpened)
         {
-            self.ready.push_back(EncodedEvent::new(&Event::PaneOpened { pane: Box::new(info.clone()) }));
+            self.ready.push_back(SharedEvent::new(Event::PaneOpened { pane: Box::new(info.clone()) }));
         }
     }
 
@@ -418,20 +418,31 @@ impl Subscription {
         self.last_resume.clone()
     }
 
-    /// Returns the next event. `None` means that the engine stops; an error ends the subscription
-    /// and is its last item.
+    /// Returns the next event with its resume token, for a reader outside of this process. `None`
+    /// means that the engine stops; an error ends the subscription and is its last item.
     ///
     /// Cancel safe: dropping the future while it waits loses nothing.
     pub async fn next(&mut self) -> Option<Result<Delivery>> {
+        let event = match self.next_event().await? {
+            Ok(event) => event,
+            Err(error) => return Some(Err(error)),
+        };
+        // Of several events of one read only the last has a token, which covers all of them.
+        let resume = if self.ready.is_empty() { self.new_resume_token() } else { None };
+        Some(Ok(Delivery { event, resume }))
+    }
+
+    /// Returns the next event, for a reader in this process. Like [`Self::next`], without a token:
+    /// [`Self::leave`] returns one.
+    ///
+    /// Cancel safe: dropping the future while it waits loses nothing.
+    pub async fn next_event(&mut self) -> Option<Result<Arc<SharedEvent>>> {
         loop {
             if self.server.engine.is_stopping() {
                 return None;
             }
             if let Some(event) = self.ready.pop_front() {
-                // Of several events of one read only the last has a token, which covers all of
-                // them.
-                let resume = if self.ready.is_empty() { self.new_resume_token() } else { None };
-                return Some(Ok(Delivery { event, resume }));
+                return Some(Ok(event));
             }
             self.drain_pending();
             if !self.ready.is_empty() {
@@ -459,6 +470,13 @@ impl Subscription {
                 () = self.server.engine.stopping() => return None,
             }
         }
+    }
+
+    /// Ends the subscription. Returns the events of the last read that were not delivered, and the resume token
+    /// after them.
+    pub fn leave(mut self) -> (impl Iterator<Item = Arc<SharedEvent>>, String) {
+        let resume = self.resume_token();
+        (std::mem::take(&mut self.ready).into_iter(), resume)
     }
 
     /// Takes everything that happened while this subscriber was busy.
@@ -586,7 +604,7 @@ impl Subscription {
         self.add_new_panes();
         if self.filter.includes(EventKind::Topology) {
             let socket = self.server.host.socket().display().to_string();
-            self.ready.push_back(EncodedEvent::new(&Event::Topology { socket }));
+            self.ready.push_back(SharedEvent::new(Event::Topology { socket }));
         }
     }
 
@@ -629,7 +647,7 @@ impl Subscription {
             Event::Server { .. } => {}
         }
         if self.filter.includes(event.kind()) {
-            self.ready.push_back(EncodedEvent::new(event));
+            self.ready.push_back(SharedEvent::new(event.clone()));
         }
     }
 }

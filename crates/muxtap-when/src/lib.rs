@@ -11,6 +11,7 @@ mod journal;
 mod limits;
 mod matcher;
 pub mod notify;
+mod patterns;
 mod post;
 mod rule;
 mod run;

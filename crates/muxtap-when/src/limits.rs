@@ -6,9 +6,9 @@ use std::time::Duration;
 pub(crate) const RULES: usize = 1000;
 /// The longest pattern, in bytes.
 pub(crate) const PATTERN_BYTES: usize = 1024;
-/// The largest compiled form of all patterns of a kind, in bytes.
+/// The largest compiled form of all patterns of a kind, in bytes, in each automaton.
 pub(crate) const REGEX_BYTES: usize = 64 << 20;
-/// The largest cache of the automaton of a kind, in bytes.
+/// The largest cache of each of the two automata of a kind, in bytes.
 pub(crate) const DFA_BYTES: usize = 16 << 20;
 /// How much of a line is matched, in bytes.
 pub(crate) const LINE_BYTES: usize = 4096;

@@ -12,10 +12,7 @@ use std::{
 use muxtap_api::{AgentInfo, AgentState, CommandInfo, Epoch, Event, PaneInfo, ProgressState};
 use muxtap_core::protocol::ids::PaneId;
 
-use self::{
-    pane::{Agent, Pane, Typed},
-    pieces::Pieces,
-};
+use self::pane::{Agent, Pane, Typed};
 use crate::{
     facts::{Facts, beginning},
     limits::{LINE_BYTES, LINE_REST, TYPED_LINES},
@@ -57,11 +54,14 @@ pub(crate) struct Matcher {
     panes: HashMap<PaneId, Pane>,
     /// The rules of quiet, the shortest first.
     quiets: Vec<(Duration, usize)>,
+    /// Room for the lines that end in an event.
+    ended: String,
 }
 
 impl Matcher {
     pub(crate) fn new(rules: Arc<RuleSet>, server: String, host: Option<String>) -> Self {
-        let mut matcher = Self { rules: Arc::default(), server, host, panes: HashMap::new(), quiets: Vec::new() };
+        let (panes, quiets, ended) = (HashMap::new(), Vec::new(), String::new());
+        let mut matcher = Self { rules: Arc::default(), server, host, panes, quiets, ended };
         matcher.set_rules(rules);
         matcher
     }
@@ -95,7 +95,7 @@ impl Matcher {
             // What a pane shows already is no news to a new rule.
             let rests = pane.is_line_seen();
             pane.line_seen = moved(&pane.line_seen);
-            if !pane.line.is_empty() {
+            if !pane.lines.line().is_empty() {
                 pane.line_seen.extend(&new);
             }
             if rests {
@@ -167,7 +167,7 @@ impl Matcher {
 
     fn due_of(&self, pane: &Pane) -> Option<Instant> {
         let printed = pane.printed?;
-        let line = (!pane.line.is_empty() && !pane.is_line_seen()).then_some(LINE_REST);
+        let line = (!pane.lines.line().is_empty() && !pane.is_line_seen()).then_some(LINE_REST);
         let quiet = self.quiets.get(pane.quiets_seen).map(|(quiet, _)| *quiet);
         line.into_iter().chain(quiet).min().map(|rest| printed + rest)
     }
@@ -181,7 +181,7 @@ impl Matcher {
             let Some(pane) = self.panes.get_mut(&id) else { continue };
             let Some(printed) = pane.printed else { continue };
             let rest = now.saturating_duration_since(printed);
-            if !pane.line.is_empty() && rest >= LINE_REST && !pane.is_line_seen() {
+            if !pane.lines.line().is_empty() && rest >= LINE_REST && !pane.is_line_seen() {
                 pane.line_seen.insert(usize::MAX);
                 self.match_line(id, now, now_ms, &mut outcome);
             }
@@ -216,21 +216,8 @@ impl Matcher {
                 }
             }
             Event::Output { pane, text, gap, .. } => {
-                if let Some(state) = self.panes.get_mut(pane) {
-                    if gap.is_some() {
-                        state.end_line();
-                        state.decoder.reset();
-                    }
-                    let mut pieces = Pieces::default();
-                    state.decoder.feed(0, text.as_deref().unwrap_or_default().as_bytes(), &mut pieces);
-                    // Escape sequences alone print nothing.
-                    if pieces.has_text() {
-                        state.forget_old_typing(now);
-                        (state.printed, state.quiets_seen) = (Some(now), 0);
-                        state.quiets_new.clear();
-                    }
-                    self.on_output(*pane, pieces, now, now_ms, &mut outcome);
-                }
+                let text = text.as_deref().unwrap_or_default();
+                self.on_output(*pane, text, gap.is_some(), (now, now_ms), &mut outcome);
             }
             Event::Screen { pane, rows, lines: Some(lines), size, .. } => {
                 self.on_screen(*pane, (size.height, rows, lines), now, now_ms, &mut outcome);
@@ -265,28 +252,57 @@ impl Matcher {
         outcome
     }
 
-    fn on_output(&mut self, id: PaneId, pieces: Pieces, now: Instant, now_ms: u64, outcome: &mut Outcome) {
-        if self.rules.output.is_empty() {
-            return;
+    fn on_output(&mut self, id: PaneId, text: &str, has_gap: bool, now: (Instant, u64), outcome: &mut Outcome) {
+        let Some(pane) = self.panes.get_mut(&id) else { return };
+        if has_gap {
+            pane.lines.reset();
+            pane.line_seen.clear();
         }
-        for piece in pieces {
-            let Some(pane) = self.panes.get_mut(&id) else { return };
-            if pane.ends_line(&piece) {
-                self.match_line(id, now, now_ms, outcome);
-                if let Some(pane) = self.panes.get_mut(&id) {
-                    pane.end_line();
-                }
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.clear();
+        let prints = pane.lines.feed(text.as_bytes(), &mut ended);
+        // Escape sequences alone print nothing.
+        if prints {
+            pane.forget_old_typing(now.0);
+            (pane.printed, pane.quiets_seen) = (Some(now.0), 0);
+            pane.quiets_new.clear();
+        }
+        if self.rules.output.is_empty() {
+            pane.end_line();
+        } else {
+            let seen = if ended.is_empty() { HashSet::new() } else { std::mem::take(&mut pane.line_seen) };
+            if prints {
+                // The line being printed has grown, or is another one.
+                pane.line_seen.remove(&usize::MAX);
             }
-            if let Some(pane) = self.panes.get_mut(&id) {
-                pane.print(&piece);
+            self.match_ended(id, &ended, &seen, now, outcome);
+        }
+        self.ended = ended;
+    }
+
+    /// Matches lines that have ended; each has a `\n` after it. `seen`: the rules that have seen the first one.
+    fn match_ended(
+        &mut self,
+        id: PaneId,
+        lines: &str,
+        seen: &HashSet<usize>,
+        (now, now_ms): (Instant, u64),
+        outcome: &mut Outcome,
+    ) {
+        let (rules, mut from) = (self.rules.clone(), 0);
+        while let Some(place) = rules.output.next_line(lines, from) {
+            let line = lines.get(place.clone()).unwrap_or_default();
+            for rule in rules.output.matching(line).into_iter().filter(|rule| place.start > 0 || !seen.contains(rule)) {
+                self.fire(rule, id, now, now_ms, outcome, |facts| facts.with_text(line));
             }
+            from = place.end + 1;
         }
     }
 
     /// Matches the line being printed; each rule sees a match in it once.
     fn match_line(&mut self, id: PaneId, now: Instant, now_ms: u64, outcome: &mut Outcome) {
         let Some(pane) = self.panes.get(&id) else { return };
-        let line = pane.line.clone();
+        let line = pane.lines.line().to_owned();
         for place in self.rules.output.matching(&line) {
             if self.panes.get_mut(&id).is_some_and(|pane| pane.line_seen.insert(place)) {
                 self.fire(place, id, now, now_ms, outcome, |facts| facts.with_text(&line));
@@ -359,7 +375,7 @@ impl Matcher {
     ) {
         if let Some(pane) = self.panes.get_mut(&id) {
             // The rest of a line without an end.
-            if !pane.line.is_empty() && !self.rules.output.is_empty() {
+            if !pane.lines.line().is_empty() && !self.rules.output.is_empty() {
                 self.match_line(id, now, now_ms, outcome);
             }
         }
@@ -441,6 +457,12 @@ impl Matcher {
         if !rule.is_on(self.host.as_deref()) || !rule.is_in(&pane.info, agent) {
             return;
         }
+        let last = pane.fired.get(rule.name());
+        let is_too_soon = last.is_some_and(|last| now.saturating_duration_since(*last) < rule.every);
+        if is_too_soon && pane.typed.is_none() {
+            outcome.withheld.push((rule, Withheld::TooSoon));
+            return;
+        }
         let facts = Facts {
             agent: agent.unwrap_or_default().to_owned(),
             ..Facts::of(&pane.info, &self.server, self.host.as_deref())
@@ -450,8 +472,7 @@ impl Matcher {
             outcome.withheld.push((rule, Withheld::OwnTyping));
             return;
         }
-        let last = pane.fired.get(rule.name());
-        if last.is_some_and(|last| now.saturating_duration_since(*last) < rule.every) {
+        if is_too_soon {
             outcome.withheld.push((rule, Withheld::TooSoon));
             return;
         }
@@ -471,6 +492,5 @@ fn word(state: ProgressState) -> String {
 }
 
 mod pane;
-mod pieces;
 #[cfg(test)]
 mod tests;

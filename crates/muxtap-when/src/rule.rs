@@ -8,10 +8,10 @@ use muxtap_api::{
 };
 use muxtap_base::glob::Glob;
 use muxtap_engine::{Selector, is_selector};
-use regex::{RegexSet, RegexSetBuilder};
 
 use crate::{
-    limits::{DFA_BYTES, EVERY, EVERY_LEAST, PATTERN_BYTES, REGEX_BYTES, RULES, RUN_LIMIT, RUN_MOST},
+    limits::{EVERY, EVERY_LEAST, PATTERN_BYTES, RULES, RUN_LIMIT, RUN_MOST},
+    patterns::Patterns,
     post::Post,
 };
 
@@ -267,7 +267,7 @@ fn time(field: &str, text: Option<&str>) -> std::result::Result<Option<Duration>
     Ok(text.map(parse).transpose()?.map(Duration::from_millis))
 }
 
-/// All rules in effect, with one automaton for the patterns of a kind.
+/// All rules in effect, with the patterns of a kind searched for at once.
 #[derive(Debug, Default)]
 pub(crate) struct RuleSet {
     pub(crate) rules: Vec<Arc<Rule>>,
@@ -276,48 +276,11 @@ pub(crate) struct RuleSet {
     pub(crate) notification: Patterns,
 }
 
-/// The patterns of a kind, and the place of each one's rule.
-#[derive(Debug, Default)]
-pub(crate) struct Patterns {
-    set: Option<RegexSet>,
-    rules: Vec<usize>,
-}
-
-impl Patterns {
-    fn of(rules: &[Arc<Rule>], field: impl Fn(&WhenRule) -> Option<&String>) -> Result<Self> {
-        let (mut patterns, mut places) = (Vec::new(), Vec::new());
-        for (place, rule) in rules.iter().enumerate() {
-            if let Some(pattern) = field(&rule.given) {
-                patterns.push(pattern);
-                places.push(place);
-            }
-        }
-        if patterns.is_empty() {
-            return Ok(Self::default());
-        }
-        let built = RegexSetBuilder::new(&patterns).size_limit(REGEX_BYTES).dfa_size_limit(DFA_BYTES).build();
-        let set = built.map_err(|error| {
-            // The set's error does not say which pattern is wrong.
-            let own = places.iter().filter_map(|place| rules.get(*place)).find_map(|rule| {
-                let pattern = field(&rule.given)?;
-                let error = regex::RegexBuilder::new(pattern).size_limit(REGEX_BYTES).build().err()?;
-                Some(Error::invalid(format!("rule {}: {error}", rule.name())))
-            });
-            own.unwrap_or_else(|| Error::invalid(format!("rules: all patterns together are too large: {error}")))
-        })?;
-        Ok(Self { set: Some(set), rules: places })
-    }
-
-    /// Returns whether no rule has such a pattern.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.set.is_none()
-    }
-
-    /// Returns the places of the rules whose patterns match, in their order.
-    pub(crate) fn matching(&self, text: &str) -> Vec<usize> {
-        let Some(set) = &self.set else { return Vec::new() };
-        set.matches(text).into_iter().filter_map(|pattern| self.rules.get(pattern).copied()).collect()
-    }
+/// Compiles the patterns that rules have in a field. Error: `INVALID_ARGUMENT`.
+fn patterns(rules: &[Arc<Rule>], field: impl Fn(&WhenRule) -> Option<&String>) -> Result<Patterns> {
+    let given = rules.iter().enumerate();
+    let given = given.filter_map(|(place, rule)| Some((place, rule.name(), field(&rule.given)?.as_str())));
+    Patterns::of(&given.collect::<Vec<_>>())
 }
 
 impl RuleSet {
@@ -334,9 +297,9 @@ impl RuleSet {
         {
             return Err(Error::invalid(format!("rule {name}: two rules have this name; names must differ")));
         }
-        let output = Patterns::of(&rules, |rule| rule.output.as_ref())?;
-        let screen = Patterns::of(&rules, |rule| rule.screen.as_ref())?;
-        let notification = Patterns::of(&rules, |rule| rule.notification.as_ref())?;
+        let output = patterns(&rules, |rule| rule.output.as_ref())?;
+        let screen = patterns(&rules, |rule| rule.screen.as_ref())?;
+        let notification = patterns(&rules, |rule| rule.notification.as_ref())?;
         Ok(Self { rules, output, screen, notification })
     }
 

@@ -1,6 +1,6 @@
 //! Watches one tmux server for the rules: one subscription, one task, whatever the number of panes.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Instant};
 
 use muxtap_api::{Error, Event, EventKind, PaneInfo, Result, SubscribeRequest};
 use muxtap_base::clock;
@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     act::{Actor, Typing},
-    matcher::Matcher,
+    matcher::{Matcher, Outcome},
     rule::RuleSet,
 };
 
@@ -72,7 +72,14 @@ impl Watched {
                     match self.follow(&mut subscription, &mut known, &mut inputs, &socket, &rules).await {
                         Ended::Stopped => return,
                         Ended::Changed => {
-                            resume = Some(subscription.resume_token());
+                            // The new subscription begins after all that was read.
+                            let (events, token) = subscription.leave();
+                            for event in events {
+                                if self.handle_event(event.event(), &mut known, &mut inputs).await.is_break() {
+                                    return;
+                                }
+                            }
+                            resume = Some(token);
                             matcher = Some(known);
                         }
                         Ended::Lost => {
@@ -165,39 +172,27 @@ impl Watched {
         matcher: &mut Matcher,
         inputs: &mut Inputs,
     ) -> Ended {
-        let engine = self.server.engine().clone();
         let stop = self.stop.clone();
         loop {
             self.take_inputs(inputs, matcher);
             let due = matcher.due();
-            let mut outcome = tokio::select! {
+            tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ended::Stopped,
                 typing = inputs.typing.recv() => {
                     self.on_typing(inputs, typing.ok(), matcher);
-                    continue;
                 }
                 activity = inputs.activities.recv() => {
                     self.on_activity(inputs, activity.ok().as_deref(), matcher);
-                    continue;
                 }
                 changed = self.rules.changed() => {
                     return if changed.is_ok() { Ended::Changed } else { Ended::Stopped };
                 }
-                next = subscription.next() => match next {
-                    Some(Ok(delivery)) => {
-                        // Every event is sent in this form.
-                        let Ok(event) = serde_json::from_slice(delivery.event.json()) else { continue };
-                        if matches!(event, Event::Topology { .. }) {
-                            match stop.run_until_cancelled(self.panes()).await {
-                                None => return Ended::Stopped,
-                                Some(Ok(panes)) => matcher.set_panes(panes),
-                                Some(Err(error)) => tracing::debug!("rules: {error}"),
-                            }
+                next = subscription.next_event() => match next {
+                    Some(Ok(event)) => {
+                        if self.handle_event(event.event(), matcher, inputs).await.is_break() {
+                            return Ended::Stopped;
                         }
-                        // What was typed is noted before it is sent: of any output, its cause is known by now.
-                        self.take_inputs(inputs, matcher);
-                        matcher.on_event(&event, Instant::now(), clock::now_ms())
                     }
                     Some(Err(error)) => {
                         tracing::warn!("rules: {}: {error}", self.server.socket().display());
@@ -205,13 +200,31 @@ impl Watched {
                     }
                     None => return Ended::Stopped,
                 },
-                () = until(due) => matcher.on_time(Instant::now(), clock::now_ms()),
-            };
-            for fired in &mut outcome.fired {
-                fired.epoch = self.server.live_pane(fired.pane).map(|pane| pane.cursor().epoch);
+                () = until(due) => self.carry_out(matcher.on_time(Instant::now(), clock::now_ms())),
             }
-            self.actor.take(&engine, outcome);
         }
+    }
+
+    /// Handles an event. Breaks if the rules stop.
+    async fn handle_event(&self, event: &Event, matcher: &mut Matcher, inputs: &mut Inputs) -> ControlFlow<()> {
+        if matches!(event, Event::Topology { .. }) {
+            match self.stop.run_until_cancelled(self.panes()).await {
+                None => return ControlFlow::Break(()),
+                Some(Ok(panes)) => matcher.set_panes(panes),
+                Some(Err(error)) => tracing::debug!("rules: {error}"),
+            }
+        }
+        // What was typed is noted before it is sent: of any output, its cause is known by now.
+        self.take_inputs(inputs, matcher);
+        self.carry_out(matcher.on_event(event, Instant::now(), clock::now_ms()));
+        ControlFlow::Continue(())
+    }
+
+    fn carry_out(&self, mut outcome: Outcome) {
+        for fired in &mut outcome.fired {
+            fired.epoch = self.server.live_pane(fired.pane).map(|pane| pane.cursor().epoch);
+        }
+        self.actor.take(self.server.engine(), outcome);
     }
 
     /// Takes the notes of inputs that have arrived.

@@ -7,6 +7,7 @@ pub mod colors;
 pub mod decoder;
 pub mod echo;
 pub mod join;
+pub mod lines;
 pub mod matcher;
 pub mod patterns;
 pub mod render;

@@ -14,7 +14,7 @@ use super::Filter;
 use crate::{
     PaneState, limits,
     pane::{
-        DirtyFlag, EncodedEvent, LockedPane, Noted, Notifier, PaneUse, Snapshot,
+        DirtyFlag, LockedPane, Noted, Notifier, PaneUse, SharedEvent, Snapshot,
         event_cache::CachedOutput,
         frame::{Frame, FrameResult},
     },
@@ -162,7 +162,7 @@ impl Reader {
 
     /// Appends the next events to `out`: a bell, a screen, one piece of output with the gap before
     /// it, or the end.
-    pub(super) fn next(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) -> Next {
+    pub(super) fn next(&mut self, filter: &Filter, out: &mut VecDeque<Arc<SharedEvent>>) -> Next {
         // Cleared first, so later changes notify again.
         self.dirty_flag.clear();
         let snapshot = self.pane.snapshot();
@@ -171,7 +171,7 @@ impl Reader {
         if snapshot.bell != self.bell {
             self.bell = snapshot.bell;
             if filter.includes(EventKind::Bell) && snapshot.bell.is_some() {
-                out.push_back(EncodedEvent::new(&Event::Bell { pane: self.pane.id() }));
+                out.push_back(SharedEvent::new(Event::Bell { pane: self.pane.id() }));
             }
         }
         let later = self.read_screen(filter, snapshot, out);
@@ -189,7 +189,7 @@ impl Reader {
                 && let Some(exit) = self.pane.exit()
             {
                 let (exit_status, exit_signal) = (exit.status, exit.signal);
-                out.push_back(EncodedEvent::new(&Event::PaneExited { pane: self.pane.id(), exit_status, exit_signal }));
+                out.push_back(SharedEvent::new(Event::PaneExited { pane: self.pane.id(), exit_status, exit_signal }));
             }
         }
         later.map_or(Next::Idle, Next::At)
@@ -200,7 +200,7 @@ impl Reader {
         &mut self,
         filter: &Filter,
         snapshot: Snapshot,
-        out: &mut VecDeque<Arc<EncodedEvent>>,
+        out: &mut VecDeque<Arc<SharedEvent>>,
     ) -> Option<Instant> {
         let point = (snapshot.end, snapshot.generation);
         if !filter.includes(EventKind::Screen) || self.frame_point == Some(point) {
@@ -220,7 +220,7 @@ impl Reader {
     }
 
     /// Sends one piece of output, or a gap. Returns whether there may be more.
-    fn read_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) -> bool {
+    fn read_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<SharedEvent>>) -> bool {
         if !filter.includes(EventKind::Output) {
             self.skip_output(filter, snapshot, out);
             return false;
@@ -253,7 +253,7 @@ impl Reader {
     }
 
     /// Sends the changes that marks caused, up to the place at which the output was sent.
-    fn read_noted(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) {
+    fn read_noted(&mut self, filter: &Filter, out: &mut VecDeque<Arc<SharedEvent>>) {
         if !filter.includes_marks() {
             return;
         }
@@ -262,7 +262,7 @@ impl Reader {
             if filter.includes(noted.kind())
                 && let Some(event) = noted.event(pane)
             {
-                out.push_back(EncodedEvent::new(&event));
+                out.push_back(SharedEvent::new(event));
             }
         };
         let count = self.earlier.partition_point(|earlier| earlier.offset <= at);
@@ -276,12 +276,12 @@ impl Reader {
         }
     }
 
-    fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {
-        EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })
+    fn gap_event(&self, gap: Gap) -> Arc<SharedEvent> {
+        SharedEvent::new(Event::Gap { pane: self.pane.id(), gap })
     }
 
     /// Skips output that the filter excludes, and sends only the gaps in it.
-    fn skip_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) {
+    fn skip_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<SharedEvent>>) {
         let own = self.gap.take();
         let gaps = {
             let locked = self.pane.lock();
@@ -299,7 +299,7 @@ impl Reader {
         };
         if filter.includes(EventKind::Gap) {
             out.extend(
-                own.into_iter().chain(gaps).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })),
+                own.into_iter().chain(gaps).map(|gap| SharedEvent::new(Event::Gap { pane: self.pane.id(), gap })),
             );
         }
     }
@@ -379,12 +379,12 @@ fn output_event(
     chunk: Option<Chunk>,
     end: u64,
     gap: Option<Gap>,
-) -> Arc<EncodedEvent> {
+) -> Arc<SharedEvent> {
     let (name, cursor) = (pane.id(), pane.cursor(end));
     if format == ReadFormat::Raw {
         let bytes = chunk.map(|chunk| chunk.bytes).unwrap_or_default();
-        return EncodedEvent::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
+        return SharedEvent::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
     }
     let text = chunk.and_then(|chunk| read::FormattedChunk::of(&chunk, format).text).unwrap_or_default();
-    EncodedEvent::new(&Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
+    SharedEvent::new(Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
 }

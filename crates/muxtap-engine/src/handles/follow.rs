@@ -137,10 +137,6 @@ impl Events {
     ///
     /// Error: `RESOURCE_LIMIT` for more panes than a subscription can follow.
     pub async fn next(&mut self) -> Result<Option<Event>> {
-        let Some(delivery) = self.subscription.next().await else { return Ok(None) };
-        // An event is encoded once for all its readers, so it arrives as JSON.
-        serde_json::from_slice(delivery?.event.json())
-            .map(Some)
-            .map_err(|error| Error::internal(format!("unreadable event: {error}")))
+        self.subscription.next_event().await.map(|event| event.map(|event| event.whole())).transpose()
     }
 }

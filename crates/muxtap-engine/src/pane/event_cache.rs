@@ -1,8 +1,8 @@
 //! Caches the events of one pane's output, made once for all of the pane's subscribers.
 //!
 //! Readers that follow a pane meet at the same offsets again and again: where one's event ended,
-//! the next one's begins. The first reader at an offset reads the ring and makes text and JSON of
-//! the output; the others find both in this cache. A reader that fell behind ends its event where a
+//! the next one's begins. The first reader at an offset reads the ring and makes text of the
+//! output; the others find it in this cache. A reader that fell behind ends its event where a
 //! cached one begins, and is in step with the others from then on.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 
 use muxtap_api::{Gap, ReadFormat};
 
-use super::{encoded_event::EncodedEvent, frame::FrameCache};
+use super::{frame::FrameCache, shared_event::SharedEvent};
 
 use crate::{
     limits,
@@ -31,7 +31,7 @@ pub(crate) struct CachedOutput {
     pub(crate) end: u64,
     /// The gap before the output, which is the same for all subscribers.
     pub(crate) gap: Option<Gap>,
-    pub(crate) event: Arc<EncodedEvent>,
+    pub(crate) event: Arc<SharedEvent>,
 }
 
 /// The events and frames made for subscribers of a pane.
@@ -113,7 +113,7 @@ mod tests {
         let text = Some("x".repeat((end - start) as usize));
         let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(0), offset: end };
         let event = Event::Output { pane: PaneId(0), text, data: None, cursor, gap: None };
-        CachedOutput { format, start, end, gap: None, event: EncodedEvent::new(&event) }
+        CachedOutput { format, start, end, gap: None, event: SharedEvent::new(event) }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 use muxtap_api::{Event, ScreenFormat, Size};
 use muxtap_core::screen::{Cursor, Screen};
 
-use super::{PaneState, Revision, encoded_event::EncodedEvent};
+use super::{PaneState, Revision, shared_event::SharedEvent};
 
 use crate::{limits, sync::Mutex};
 
@@ -34,7 +34,7 @@ pub(crate) struct Frame {
 struct FrameDiff {
     since: u64,
     format: ScreenFormat,
-    event: Option<Arc<EncodedEvent>>,
+    event: Option<Arc<SharedEvent>>,
 }
 
 /// The newest frames of a pane, plain and with escapes.
@@ -115,13 +115,13 @@ impl Frame {
         last: Option<&Self>,
         format: ScreenFormat,
         pane: &PaneState,
-    ) -> Option<Arc<EncodedEvent>> {
+    ) -> Option<Arc<SharedEvent>> {
         let since = last.map_or(0, |last| last.number);
         let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = diffs.iter().find(|known| known.since == since && known.format == format) {
             return known.event.clone();
         }
-        let event = self.screen_event(last, format, pane).map(|event| EncodedEvent::new(&event));
+        let event = self.screen_event(last, format, pane).map(SharedEvent::new);
         if diffs.len() >= MAX_DIFFS {
             diffs.remove(0);
         }

@@ -6,11 +6,10 @@ use std::{
 };
 
 use muxtap_api::{AgentInfo, AgentState, PaneInfo, ProgressState};
-use muxtap_core::stream::decoder::TextDecoder;
+use muxtap_core::stream::lines::LineReader;
 
-use super::pieces::{Piece, Place};
 use crate::{
-    facts::{Facts, beginning},
+    facts::Facts,
     limits::{ECHO, LINE_BYTES, TYPED_REST},
     rule::{Condition, Rule},
 };
@@ -18,13 +17,9 @@ use crate::{
 /// The state of a pane.
 pub(super) struct Pane {
     pub(super) info: PaneInfo,
-    /// Removes escape sequences.
-    pub(super) decoder: TextDecoder,
-    /// The line being printed, at most [`LINE_BYTES`] of it.
-    pub(super) line: String,
-    /// Where the next text goes.
-    pub(super) place: Place,
-    /// The rules that fired for that line, or saw it and did not fire.
+    /// Makes lines of the output, at most [`LINE_BYTES`] of each.
+    pub(super) lines: LineReader,
+    /// The rules that fired for the line being printed, or saw it and did not fire.
     pub(super) line_seen: HashSet<usize>,
     /// The rows that match, by rule; `None` until the first screen.
     pub(super) rows: Option<HashMap<usize, BTreeSet<u16>>>,
@@ -86,9 +81,7 @@ impl Pane {
     pub(super) fn new(info: PaneInfo) -> Self {
         Self {
             info,
-            decoder: TextDecoder::default(),
-            line: String::new(),
-            place: Place::End,
+            lines: LineReader::new(LINE_BYTES),
             line_seen: HashSet::new(),
             rows: None,
             printed: None,
@@ -103,51 +96,8 @@ impl Pane {
     }
 
     pub(super) fn end_line(&mut self) {
-        self.line.clear();
+        self.lines.end_line();
         self.line_seen.clear();
-        self.place = Place::End;
-    }
-
-    /// Returns whether the line being printed ends before this piece: as in waits, also where it is rewritten.
-    pub(super) fn ends_line(&self, piece: &Piece) -> bool {
-        match piece {
-            Piece::LineFeed => true,
-            Piece::Text(_) => self.place == Place::Beginning && !self.line.is_empty(),
-            Piece::Elsewhere => !self.line.is_empty(),
-            Piece::Return | Piece::Left(_) | Piece::Erase => false,
-        }
-    }
-
-    /// Adds a piece to the line being printed.
-    pub(super) fn print(&mut self, piece: &Piece) {
-        match piece {
-            Piece::Text(text) => {
-                self.cut();
-                let free = LINE_BYTES.saturating_sub(self.line.len());
-                self.line.push_str(beginning(text, free));
-                // It has grown.
-                self.line_seen.remove(&usize::MAX);
-            }
-            Piece::Return => self.place = Place::Beginning,
-            Piece::Left(columns) => match &mut self.place {
-                Place::Beginning => {}
-                Place::Left(left) => *left = left.saturating_add(*columns),
-                Place::End => self.place = Place::Left(*columns),
-            },
-            Piece::Erase => self.cut(),
-            Piece::LineFeed | Piece::Elsewhere => self.place = Place::End,
-        }
-    }
-
-    /// Drops what the next text replaces.
-    fn cut(&mut self) {
-        if let Place::Left(columns) = self.place {
-            let kept = self.line.char_indices().rev().nth(columns.saturating_sub(1).into()).map_or(0, |(at, _)| at);
-            self.line.truncate(kept);
-        }
-        if self.place != Place::Beginning || self.line.is_empty() {
-            self.place = Place::End;
-        }
     }
 
     /// Returns whether the line being printed was matched as it is.

@@ -175,7 +175,7 @@ fn a_gap_ends_a_line_and_a_long_line_is_cut() {
     assert_eq!(world.print(&format!("{}error: 1\n", "x".repeat(LINE_BYTES))), []);
     assert_eq!(world.print("error: 1\n"), one("a", "error: 1"));
     world.print(&"y".repeat(1 << 20));
-    assert_eq!(world.matcher.panes[&PaneId(1)].line.len(), LINE_BYTES);
+    assert_eq!(world.matcher.panes[&PaneId(1)].lines.line().len(), LINE_BYTES);
 }
 
 #[test]
