@@ -186,6 +186,14 @@ fn every_tool_does_what_it_says() {
     assert!(happened["events"].as_array().unwrap().iter().any(|event| event["type"] == "pane-opened"), "{happened}");
     client.call("rename", &json!({"target": "main:logs", "name": "other"}));
     assert_eq!(client.call("list", &json!({"target": "main:other"}))["panes"][0]["id"], pane.as_str());
+    client.call("rename", &json!({"target": pane, "labels": {"role": "build", "team": "a"}}));
+    client.call("rename", &json!({"target": "main", "labels": "{\"of\": \"session\"}"}));
+    client.call("rename", &json!({"target": pane, "labels": {"team": ""}}));
+    let labeled = client.call("list", &json!({"target": "{role=build}"}))["panes"][0].clone();
+    assert_eq!((&labeled["id"], &labeled["labels"]), (&json!(pane), &json!({"role": "build", "of": "session"})));
+    client.fails("INVALID_ARGUMENT", "rename", &json!({"target": pane}));
+    client.fails("INVALID_ARGUMENT", "rename", &json!({"target": pane, "labels": {"Role": "x"}}));
+    client.fails("INVALID_ARGUMENT", "rename", &json!({"target": "main:other", "labels": {"role": "x"}}));
     assert_eq!(client.call("list", &json!({"what": "agents"}))["agents"], json!([]));
     client.call("kill", &json!({"target": pane}));
     assert!(client.fails("NOT_FOUND", "kill", &json!({"target": "nobody"})).contains("list shows what is there"));

@@ -517,7 +517,9 @@ pub struct Rename {
     /// As for kill
     pub target: String,
     /// New name
-    pub name: String,
+    pub name: Option<String>,
+    /// Of a pane or session; "" removes one
+    pub labels: Option<BTreeMap<String, String>>,
     /// As in list
     pub server: Option<String>,
 }
@@ -595,6 +597,9 @@ pub struct Change {
     /// New name, or title of a pane
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Labels of a pane or session; "" removes one
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
     /// Columns
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<u16>,
@@ -652,8 +657,8 @@ impl Change {
 }
 
 impl From<Rename> for Change {
-    fn from(Rename { target, name, server }: Rename) -> Self {
-        Self { target, name: Some(name), server, ..Self::default() }
+    fn from(Rename { target, name, labels, server }: Rename) -> Self {
+        Self { target, name, labels, server, ..Self::default() }
     }
 }
 

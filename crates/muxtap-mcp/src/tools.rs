@@ -129,7 +129,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         ),
         tool::<args::Create, CreatedAnswer>("create", "Create a session, window or pane; returns its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session.", Ends),
-        tool::<args::Rename, DoneAnswer>("rename", "Rename a session or window, or title a pane.", Changes),
+        tool::<args::Rename, DoneAnswer>("rename", "Rename or label a session, window or pane.", Changes),
         tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
         tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
         tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
@@ -693,7 +693,7 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
         select: args.select,
         zoom: args.zoom,
         leave_mode: args.leave_mode,
-        labels: None,
+        labels: args.labels,
     };
     match kind {
         args::TargetKind::Pane => server.patch_pane(&target, &patch).await?,
