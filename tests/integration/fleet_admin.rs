@@ -103,7 +103,7 @@ fn a_daemons_audit_log_is_copied_also_over_an_upgrade() {
     eventually("the server listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     let copy = |world: &World, name: &[&str]| world.ok(&[&["fleet", "audit", "--dir", folder], name].concat());
     assert_eq!(copy(&world, &[]), "");
-    world.set("MUXTAP_FLEET", &format!("tls://localhost:{port}"));
+    world.set("MUXTAP_FLEET", format!("tls://localhost:{port}"));
     world.set("MUXTAP_FLEET_NAME", "web-1");
     world.set("MUXTAP_FLEET_CREDENTIALS", dir.join("members/web-1.nk").to_str().unwrap());
     world.set("MUXTAP_FLEET_TLS_CA", dir.join("tls/ca.pem").to_str().unwrap());

@@ -201,6 +201,30 @@ fn a_wait_on_several_hosts_outlives_a_lost_link() {
     assert_eq!(of_predicates(&answer), ["web-1", "web-2"], "{answer}");
 }
 
+/// The next daemon knows no host before it has joined. Until then a target with a host is none of this host's.
+#[test]
+fn hosts_are_known_right_after_a_start_and_an_upgrade() {
+    let (scene, _proxy) = Scene::new(&WEB);
+    let near = &scene.near;
+    // This host has a session whose name begins like the hosts'.
+    ok(near, &["new-session", "-s", "web-1/work", "--", "cat"]);
+    let args = ["wait-for", "-t", "web-*/work", "-p", "end 12", "--since", "start", "-T", "100"];
+    let waiting = Background::start(near.plain_muxtap_command().args(args));
+    scene.await_waits(&["web-1", "web-2"], 1);
+    ok(near, &["upgrade"]);
+    scene.count("web-2", "12");
+    let waited = waiting.finish();
+    assert_eq!(waited.status, 0, "{waited:?}");
+    scene.await_waits(&["web-1", "web-2"], 0);
+    for targets in ["web-*/work", "web-1/work"] {
+        ok(near, &["stop"]);
+        // Starts a daemon.
+        ok(near, &["send-keys", "-t", targets, "13", "Enter"]);
+    }
+    assert_eq!(ok(near, &["capture-pane", "-t", "=web-1/work:"]).trim(), "");
+    ok(scene.host("web-1"), &["wait-for", "-t", "work", "-p", "end 13", "--since", "start", "-T", "60"]);
+}
+
 #[test]
 fn a_host_that_takes_no_part_is_named() {
     // One does not offer what the requests need, another is absent.

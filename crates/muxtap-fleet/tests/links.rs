@@ -253,8 +253,8 @@ async fn a_cluster_carries_on_without_any_one_of_its_servers() {
     let mut host = member_by(by_all("web-1", &[Tier::Read]));
     let amy = member_by(by_all("amy", &[]));
     let (mut pipe, mut served) = open_again(&amy, &mut host).await;
-    for number in 0..servers.len() {
-        servers[number].stop();
+    for server in &mut servers {
+        server.stop();
         // The link is over if a member was connected to that server; then both sides hear of it.
         let _ = pipe.write_all(b"y").await;
         let goes_on = tokio::select! {
@@ -267,7 +267,7 @@ async fn a_cluster_carries_on_without_any_one_of_its_servers() {
         }
         let other = open_again(&amy, &mut host).await;
         carry(other.0, other.1, 1_000_000).await;
-        servers[number].restart();
+        server.restart();
     }
 }
 

@@ -74,8 +74,8 @@ impl Patterns {
 
 /// Compiles what matches in a text where one of the patterns may match in a line of it.
 fn any_of(given: &[(usize, &str, &str)]) -> Option<meta::Regex> {
-    let hirs = given.iter().map(|(_, _, pattern)| regex_syntax::parse(pattern).map(|hir| within_lines(&hir)));
-    let hirs = hirs.collect::<std::result::Result<Vec<_>, _>>().ok()?;
+    let hirs = given.iter().map(|(_, _, pattern)| Some(within_lines(&regex_syntax::parse(pattern).ok()?)));
+    let hirs = hirs.collect::<Option<Vec<_>>>()?;
     let config = meta::Config::new().nfa_size_limit(Some(REGEX_BYTES)).hybrid_cache_capacity(DFA_BYTES);
     meta::Builder::new().configure(config).build_many_from_hir(&hirs).ok()
 }

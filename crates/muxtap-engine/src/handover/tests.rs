@@ -237,7 +237,9 @@ proptest! {
             for number in 0..lines {
                 let _ = saved.push(0, format!("later line {number}\r\n").as_bytes());
             }
-            laters.iter().for_each(|later| happens(&saved, later));
+            for later in &laters {
+                happens(&saved, later);
+            }
             // In another order, as after output of another pane.
             (copied, _) = copied_again(&[saved.clone(), idle.clone()], copied, &mut copy);
         }

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     /// Takes a turn for each of these requests that can have one. Returns those that wait.
-    async fn taken<'a>(waiting: Vec<BoxFuture<'a, ()>>) -> Vec<BoxFuture<'a, ()>> {
+    async fn taken(waiting: Vec<BoxFuture<'_, ()>>) -> Vec<BoxFuture<'_, ()>> {
         let mut still = Vec::new();
         for mut one in waiting {
             if matches!(poll!(&mut one), Poll::Pending) {
