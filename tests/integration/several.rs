@@ -201,7 +201,8 @@ fn a_wait_on_several_hosts_outlives_a_lost_link() {
     assert_eq!(of_predicates(&answer), ["web-1", "web-2"], "{answer}");
 }
 
-/// The next daemon knows no host before it has joined. Until then a target with a host is none of this host's.
+/// The next daemon knows no host before it has joined. Until then a target with a host does not mean
+/// a session of this host.
 #[test]
 fn hosts_are_known_right_after_a_start_and_an_upgrade() {
     let (scene, _proxy) = Scene::new(&WEB);

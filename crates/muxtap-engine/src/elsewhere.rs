@@ -1,5 +1,7 @@
 //! Servers on other hosts: the command that reaches each host, and the hosts that targets name.
 
+mod fleet;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -18,6 +20,7 @@ use muxtap_tmux::{
 
 use tokio::sync::watch;
 
+pub use self::fleet::FleetHosts;
 use super::{Engine, Host, Principal, Server};
 
 /// The hosts that targets can name.
@@ -25,18 +28,6 @@ use super::{Engine, Host, Principal, Server};
 pub(crate) struct Transports {
     known: Mutex<BTreeMap<String, Arc<Transport>>>,
     fleet: watch::Sender<FleetHosts>,
-}
-
-/// How far the hosts of a fleet are known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FleetHosts {
-    /// There is no fleet.
-    #[default]
-    None,
-    /// The daemon is joining: its hosts will be known.
-    Joining,
-    /// Those that were there are known, or the fleet cannot be reached now.
-    Known,
 }
 
 /// How long a request that names a host waits until the daemon has joined its fleet.
@@ -142,33 +133,6 @@ impl Engine {
         self.shared.transports.add(transport)
     }
 
-    /// Notes how far the hosts of a fleet are known.
-    pub fn set_fleet_hosts(&self, hosts: FleetHosts) {
-        self.shared.transports.fleet.send_replace(hosts);
-    }
-
-    /// Waits, for 5 s at most, until this daemon has joined its fleet, if a request may name a host of it:
-    /// without its name, the target would mean a session of this host. `visit`: as for [`Self::place`].
-    pub fn await_hosts<V>(&self, at: &ServerQuery, visit: V) -> impl Future<Output = ()> + Send + use<V>
-    where
-        V: FnOnce(&mut dyn FnMut(TargetField<'_>)),
-    {
-        let mut fleet = self.shared.transports.fleet.subscribe();
-        let mut may_name = false;
-        if *fleet.borrow() == FleetHosts::Joining {
-            may_name = at.socket.as_deref().is_some_and(|socket| !socket.starts_with('/') && socket.contains('/'));
-            visit(&mut |field| match field {
-                TargetField::One(target) | TargetField::Listed(target) => may_name |= target.contains('/'),
-            });
-        }
-        async move {
-            if may_name {
-                let known = fleet.wait_for(|hosts| *hosts != FleetHosts::Joining);
-                let _ = tokio::time::timeout(JOIN_LIMIT, known).await;
-            }
-        }
-    }
-
     /// Forgets a host that was added while the engine runs, and leaves its servers. They stay as they
     /// are.
     ///
@@ -221,12 +185,16 @@ impl Engine {
     }
 
     /// Returns the transport to a host. Errors: `INVALID_ARGUMENT` if no host has this name,
-    /// `UNAUTHORIZED` for a member of the fleet: what it may do on this host opens no way to others.
+    /// `TMUX_UNAVAILABLE` if one may have it when the fleet is joined, `UNAUTHORIZED` for a member of the
+    /// fleet: what it may do on this host opens no way to others.
     pub fn transport(&self, host: &str) -> Result<Arc<Transport>> {
         if let Principal::Fleet(_) = self.caller().principal {
             return Err(unknown_host(host));
         }
         self.shared.transports.get(host).ok_or_else(|| {
+            if self.shared.transports.may_join(host) {
+                return fleet::unjoined(host);
+            }
             let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
             let known =
                 if known.is_empty() { "none is configured".into() } else { format!("known: {}", known.join(", ")) };
@@ -241,7 +209,8 @@ impl Engine {
     /// `visit`: passes each field that names targets to its argument. Returns the host that the
     /// request is for; `None`: this one.
     ///
-    /// Error: `INVALID_ARGUMENT` if the targets name several places.
+    /// Errors: `INVALID_ARGUMENT` if the targets name several places, `TMUX_UNAVAILABLE` if one may name a
+    /// host of a fleet that is not joined yet.
     pub fn place(
         &self,
         at: &mut ServerQuery,
@@ -281,6 +250,7 @@ impl Engine {
             named.local |= !target.is_empty();
             let host = target.split_once('/').map(|(host, _)| host).filter(|host| is_host_pattern(host));
             named.pattern = named.pattern.take().or_else(|| host.map(|_| target.clone()));
+            named.unjoined = named.unjoined.take().or_else(|| self.shared.transports.check_joined(target).err());
         }
     }
 
@@ -460,10 +430,12 @@ struct NamedHosts {
     local: bool,
     /// A target that may be on several hosts.
     pattern: Option<String>,
+    /// The error for a target that may be on a host that is not known yet.
+    unjoined: Option<Error>,
 }
 
 impl NamedHosts {
-    /// Returns the only host. Error: `INVALID_ARGUMENT` if the targets name several places.
+    /// Returns the only host. Errors: as for [`Engine::place`].
     fn one(mut self) -> Result<Option<String>> {
         if let Some(target) = self.pattern {
             let message = format!(
@@ -471,6 +443,9 @@ impl NamedHosts {
                  before the `/`, or `={target}` for a session of this host"
             );
             return Err(Error::invalid(message));
+        }
+        if let Some(error) = self.unjoined {
+            return Err(error);
         }
         let Some(host) = self.hosts.pop() else { return Ok(None) };
         if self.local || self.hosts.iter().any(|other| *other != host) {

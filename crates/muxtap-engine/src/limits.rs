@@ -159,7 +159,8 @@ pub const TRAIL_STEPS_ALL: usize = 2 * 1024 * 1024;
 pub const ENDED_TRAILS: usize = 1024;
 /// Raw bytes of one output event.
 pub const EVENT_BYTES: u64 = 64 * 1024;
-/// Bytes of encoded events of one pane that are kept for its other subscribers.
+/// Bytes of one pane's output events that are kept for its other subscribers: text as it is and as JSON, or
+/// raw bytes.
 pub const SHARED_BYTES: usize = 1024 * 1024;
 /// The least time between two screen events of a pane.
 pub const SCREEN_PACE: Duration = Duration::from_millis(16);

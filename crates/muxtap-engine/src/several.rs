@@ -108,8 +108,8 @@ fn split(known: &BTreeSet<String>, at: &ServerQuery, targets: &[String]) -> Resu
     if is_elsewhere {
         let socket = at.socket.as_deref().unwrap_or_default();
         return Err(Error::invalid(format!(
-            "socket: {socket} is a server of one host, and the targets name several; expected none, or a server of \
-             this host: of the others the default server is used"
+            "socket: {socket} is a server of one host, and the targets name several; expected a server of this \
+             host, or no `socket`; other hosts use their default server"
         )));
     }
     Ok(Some(parts))
@@ -120,7 +120,8 @@ impl Engine {
     /// [`Engine::place`] selects its server.
     ///
     /// Errors: `NOT_FOUND` for a pattern that matches no host, `INVALID_ARGUMENT` for a server that is
-    /// not on this host, `UNAUTHORIZED` for a pattern of a member of the fleet.
+    /// not on this host, `TMUX_UNAVAILABLE` for a host that may be of a fleet that is not joined yet,
+    /// `UNAUTHORIZED` for a pattern of a member of the fleet.
     pub fn split(&self, at: &ServerQuery, targets: &[String]) -> Result<Option<Vec<Part>>> {
         if self.shared.transports.is_empty() || !targets.iter().any(|target| target.contains('/')) {
             return Ok(None);
@@ -133,6 +134,7 @@ impl Engine {
                 None => Ok(None),
             };
         }
+        targets.iter().try_for_each(|target| self.shared.transports.check_joined(target))?;
         split(&self.shared.transports.names(), at, targets)
     }
 

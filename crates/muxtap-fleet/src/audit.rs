@@ -21,10 +21,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
 
-use super::{
-    join::{Connection, Fleet, Inner, State},
-    subject,
-};
+use super::join::{Connection, Fleet, Inner, State};
 
 /// The most bytes of lines in one message.
 const MESSAGE_BYTES: u64 = 64 << 10;
@@ -77,6 +74,9 @@ struct Position {
     last: u64,
     /// Whether [`ANEW`] comes next.
     is_anew: bool,
+    /// The number of this member's last message when the stream had none any more. [`ANEW`] with a higher
+    /// one is in the same stream, which has pushed it out; else the stream is another one.
+    before: Option<u64>,
     /// The bytes of the next message, if it was sent and its outcome is not known.
     sent: Option<u64>,
 }
@@ -136,13 +136,16 @@ async fn run(fleet: Arc<Inner>, mut log: Log) {
 async fn copy(fleet: &Inner, connection: &Connection, log: &mut Log) -> Result<Infallible> {
     let path = log.path.clone();
     let mut position = blocking(move || Position::read(&path)).await?;
+    let settings = fleet.settings.clone();
+    let to = blocking(move || settings.audit_subject()).await?;
     loop {
         log.written.mark_unchanged();
         let (copied, from) = (log.clone(), position.clone());
         let (text, next) = blocking(move || copied.next(from)).await?;
         let Some(length) = next.sent else {
             if log.written.changed().await.is_err() {
-                return Err(Error::unavailable("the log is closed"));
+                // The log is closed: this daemon ends, or another one has taken over.
+                std::future::pending::<()>().await;
             }
             continue;
         };
@@ -150,7 +153,7 @@ async fn copy(fleet: &Inner, connection: &Connection, log: &mut Log) -> Result<I
         let is_full = length > MESSAGE_BYTES / 2;
         let (path, noted) = (log.path.clone(), next.clone());
         blocking(move || noted.note(&path)).await?;
-        let stored = publish(fleet, &connection.client, text, next.last).await?;
+        let stored = publish(fleet, &connection.client, &to, text, next.last).await?;
         position = next.after(stored, is_repeated);
         let (path, noted) = (log.path.clone(), position.clone());
         blocking(move || noted.note(&path)).await?;
@@ -170,15 +173,21 @@ impl Position {
     fn after(self, stored: Stored, is_repeated: bool) -> Self {
         let sent = self.sent.unwrap_or_default();
         match stored {
-            // Only this member publishes there: it is the message that was sent before.
-            Stored::NotAfter(last) if !is_repeated || last <= self.last => {
-                // The stream is another one, or what was known about it is lost.
-                Self { last, is_anew: true, ..Self::default() }
+            // Nobody else knows the subject: it is the message that was sent before.
+            Stored::NotAfter(last) if is_repeated && last > self.last => self.stored(sent, last),
+            // What is known about this member's last message is wrong, or the stream has none any more.
+            Stored::NotAfter(last) => {
+                let before = (last < self.last).then_some(self.last);
+                Self { last, is_anew: true, before: self.before.or(before), sent: None, ..self }
             }
-            Stored::As(last) | Stored::NotAfter(last) => {
-                Self { offset: self.offset + sent, last, is_anew: false, sent: None, ..self }
-            }
+            Stored::As(last) => self.stored(sent, last),
         }
+    }
+
+    fn stored(self, sent: u64, last: u64) -> Self {
+        let is_another_stream = self.is_anew && self.before.is_some_and(|before| last <= before);
+        let (file, offset) = if is_another_stream { (None, 0) } else { (self.file, self.offset + sent) };
+        Self { file, offset, last, is_anew: false, before: None, sent: None }
     }
 
     /// Returns the file that notes the position in the copy of this log.
@@ -228,7 +237,7 @@ impl Log {
             Ok((ANEW.into(), position))
         };
         if from.is_anew {
-            return anew(from.last);
+            return Ok((ANEW.into(), Position { sent: Some(0), ..from }));
         }
         let files = self.open().map_err(failed)?;
         let at = match &from.file {
@@ -323,8 +332,7 @@ struct Refused {
 }
 
 /// Publishes a message that follows `last`, and waits until it is stored.
-async fn publish(fleet: &Inner, client: &Client, text: Vec<u8>, last: u64) -> Result<Stored> {
-    let to = subject::audit(&fleet.me.name);
+async fn publish(fleet: &Inner, client: &Client, to: &str, text: Vec<u8>, last: u64) -> Result<Stored> {
     let mut refused = fleet.refused.subscribe();
     let mut headers = HeaderMap::new();
     headers.insert(EXPECTED, last.to_string().as_str());
@@ -340,30 +348,26 @@ async fn publish(fleet: &Inner, client: &Client, text: Vec<u8>, last: u64) -> Re
         }
     };
     let response = tokio::select! {
-        response = client.send_request(to.clone(), request) => response,
+        response = client.send_request(to.to_owned(), request) => response,
         () = is_refused => {
-            let message = format!("NATS does not permit publishing to {to}; expected a member added with --audit");
+            let message = "NATS does not permit the copy; expected a member that was added with --audit";
             return Err(Error::new(muxtap_api::ErrorCode::Unauthorized, message));
         }
     };
     let response = response.map_err(|error| match error.kind() {
-        RequestErrorKind::NoResponders => Error::unavailable(format!("no stream takes {to}")),
-        _ => Error::unavailable(format!("{to}: {error}")),
+        RequestErrorKind::NoResponders => Error::unavailable("no stream takes the copies of audit logs"),
+        _ => Error::unavailable(error.to_string()),
     })?;
     let read: Response = serde_json::from_slice(&response.payload)
-        .map_err(|error| Error::unavailable(format!("{to}: the response of NATS cannot be read: {error}")))?;
+        .map_err(|error| Error::unavailable(format!("the response of NATS cannot be read: {error}")))?;
     match read.error {
         None => Ok(Stored::As(read.seq)),
         // `wrong last sequence: 7`
         Some(Refused { err_code: WRONG_LAST, description }) => {
             let number = description.rsplit(' ').next().and_then(|number| number.parse().ok());
-            number
-                .map(Stored::NotAfter)
-                .ok_or_else(|| Error::unavailable(format!("{to}: {}", muxtap_base::plain::name(&description))))
+            number.map(Stored::NotAfter).ok_or_else(|| Error::unavailable(muxtap_base::plain::name(&description)))
         }
-        Some(Refused { description, .. }) => {
-            Err(Error::unavailable(format!("{to}: {}", muxtap_base::plain::name(&description))))
-        }
+        Some(Refused { description, .. }) => Err(Error::unavailable(muxtap_base::plain::name(&description))),
     }
 }
 
@@ -466,14 +470,26 @@ mod tests {
             assert_eq!((after.offset, after.last, after.sent, after.is_anew), (4, 9, None, false), "{stored:?}");
             assert_eq!(log.next(after).unwrap().0, b"two\n");
         }
-        // It was never sent, or the stream is another one.
-        for (stored, is_repeated) in [(Stored::NotAfter(9), false), (Stored::NotAfter(0), true)] {
-            let after = next.clone().after(stored, is_repeated);
-            assert!(after.is_anew && after.file.is_none() && after.sent.is_none(), "{stored:?}");
-            let (text, next) = log.next(after).unwrap();
-            assert_eq!(text, ANEW.as_bytes());
-            let after = next.after(Stored::As(10), false);
-            assert_eq!(log.next(after).unwrap().0, b"one\ntwo\n");
+        // It was never sent, and another message is there: the copy goes on behind a marker.
+        let after = next.clone().after(Stored::NotAfter(9), false);
+        assert_eq!(anew(&log, after, 10), "one\ntwo\n");
+        let copied = Position { offset: 4, sent: None, ..next.clone() };
+        let (_, next) = log.next(copied).unwrap();
+        let after = next.clone().after(Stored::NotAfter(9), false);
+        assert_eq!(anew(&log, after, 10), "two\n");
+        // The stream has none any more. It is the same one, or another one.
+        for (number, rest) in [(10, "two\n"), (1, "one\ntwo\n")] {
+            let after = next.clone().after(Stored::NotAfter(0), true);
+            assert_eq!(anew(&log, after, number), rest, "{number}");
         }
+    }
+
+    /// Publishes the marker, which gets this number. Returns what is copied next.
+    fn anew(log: &Log, position: Position, number: u64) -> String {
+        assert!(position.is_anew && position.sent.is_none());
+        let (text, next) = log.next(position).unwrap();
+        assert_eq!(text, ANEW.as_bytes());
+        let (text, _) = log.next(next.after(Stored::As(number), false)).unwrap();
+        String::from_utf8(text).unwrap()
     }
 }

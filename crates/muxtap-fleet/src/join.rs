@@ -60,7 +60,7 @@ pub struct Fleet(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) me: Member,
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) state: watch::Sender<State>,
     /// The connection of a member.
     pub(super) joined: watch::Sender<Option<Connection>>,

@@ -87,6 +87,19 @@ impl Settings {
         Ok(options.require_tls(self.needs_tls()))
     }
 
+    /// Returns the subject to which this member's audit log is copied. Error: the credentials cannot be
+    /// read, or have no seed.
+    pub(crate) fn audit_subject(&self) -> Result<String> {
+        let token = match &self.credentials {
+            Some(path) => seed(&read_credentials(path)?).and_then(subject::audit_token).ok_or_else(|| {
+                Error::invalid(format!("credentials: {} contains no seed, which audit needs", path.display()))
+            })?,
+            // NATS permits everything to everyone.
+            None => "open".to_owned(),
+        };
+        Ok(subject::audit(&self.name, &token))
+    }
+
     /// Returns whether a server without TLS is refused: all of them if one URL or `tls_ca` asks for it.
     fn needs_tls(&self) -> bool {
         self.tls_ca.is_some() || self.servers().iter().any(|url| url.starts_with("tls://"))
@@ -98,18 +111,27 @@ impl Settings {
     }
 }
 
-fn with_credentials(options: ConnectOptions, path: &Path) -> Result<ConnectOptions> {
-    let (text, _) = read_secret(path, CREDENTIALS_BYTES).map_err(|error| {
+fn read_credentials(path: &Path) -> Result<String> {
+    let read = read_secret(path, CREDENTIALS_BYTES).map(|(text, _)| text);
+    read.map_err(|error| {
         let (SecretError::Open(why) | SecretError::Foreign(why) | SecretError::Unreadable(why)) = error;
         Error::invalid(format!("credentials: {} {why}", path.display()))
-    })?;
+    })
+}
+
+/// Returns the seed in a file with credentials.
+fn seed(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).find(|line| line.starts_with("SU"))
+}
+
+fn with_credentials(options: ConnectOptions, path: &Path) -> Result<ConnectOptions> {
+    let text = read_credentials(path)?;
     if text.contains("-----BEGIN NATS USER JWT-----") {
         return options
             .credentials(&text)
             .map_err(|error| Error::invalid(format!("credentials: {}: {error}", path.display())));
     }
-    let mut seeds = text.lines().map(str::trim).filter(|line| line.starts_with("SU"));
-    let Some(seed) = seeds.next() else {
+    let Some(seed) = seed(&text) else {
         let message = format!(
             "credentials: {} contains neither an nkey seed (a line that begins with SU) nor a JWT of a user",
             path.display()

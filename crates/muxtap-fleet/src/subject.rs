@@ -37,11 +37,25 @@ pub fn inbox(member: &str) -> String {
 }
 
 /// The subjects of the copies of all audit logs.
-pub const AUDITS: &str = "muxtap.audit.*";
+pub const AUDITS: &str = "muxtap.audit.*.*";
 
-/// Returns the subject of the copy of a member's audit log.
-pub fn audit(member: &str) -> String {
-    format!("muxtap.audit.{member}")
+/// Returns the subject of the copy of a member's audit log. `token`: what no other member knows, else
+/// JetStream's reply to a message of another one could be sent there; `*` in a filter.
+pub fn audit(member: &str, token: &str) -> String {
+    format!("muxtap.audit.{member}.{token}")
+}
+
+/// Returns the member whose copy has this subject.
+pub fn member_of_audit(subject: &str) -> Option<&str> {
+    subject.strip_prefix("muxtap.audit.")?.split('.').next()
+}
+
+/// Returns the token of the copy of a member with this seed: a part of a signature, which only the seed's
+/// holder can make, and always makes alike.
+pub fn audit_token(seed: &str) -> Option<String> {
+    let signed = nkeys::KeyPair::from_seed(seed).ok()?.sign(b"muxtap: the copy of an audit log").ok()?;
+    let half = signed.get(..16)?;
+    Some(half.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The name of the NATS service whose instances are the members.

@@ -46,8 +46,6 @@ use super::{
 
 /// How long open requests may take to finish before the daemon is replaced.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
-/// The longest that what is relayed waits for a turn until the daemon that has taken over responds.
-const TURN_LIMIT: Duration = Duration::from_secs(1);
 /// How long a connection may take to be switched to the conversation of two daemons.
 const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 
@@ -123,9 +121,7 @@ struct Shared {
 
 impl Default for Replacing {
     fn default() -> Self {
-        let (asks, asked) = mpsc::channel(1);
-        let asked = Mutex::new(Some(asked));
-        Self(Arc::new(Shared { requests: watch::Sender::default(), asks, asked, turns: Turns::default() }))
+        Self::new(Turns::default())
     }
 }
 
@@ -190,6 +186,12 @@ impl Drop for HeldRequests {
 }
 
 impl Replacing {
+    fn new(turns: Turns) -> Self {
+        let (asks, asked) = mpsc::channel(1);
+        let asked = Mutex::new(Some(asked));
+        Self(Arc::new(Shared { requests: watch::Sender::default(), asks, asked, turns }))
+    }
+
     /// Takes the receiver of requests to replace the daemon, once.
     pub fn take_asked(&self) -> Option<mpsc::Receiver<Replacement>> {
         self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -368,17 +370,35 @@ pub(super) async fn error_of(response: Response) -> Error {
 }
 
 impl App {
-    /// Resolves when the daemon that has taken over has responded to a request, or does not in time.
+    /// Resolves when the daemon that has taken over has responded to a request.
     async fn elsewhere_responds(&self) {
         let request = Request::builder().uri("/health").header(RELAY, "1").body(Body::empty());
         let Ok(request) = request else { return };
         let asked = ask(Path::new(&self.daemon.about.socket), request);
-        // A failure is one of the requests themselves.
-        let _ = tokio::time::timeout(TURN_LIMIT, asked).await;
+        // The requests themselves report a failure.
+        let _ = asked.await;
     }
 
     /// Sends a request to the daemon that has taken over, in its turn. `body`: JSON, or empty.
     pub(super) async fn ask_elsewhere(
+        &self,
+        method: &Method,
+        uri: &str,
+        headers: &[(&'static str, &str)],
+        body: &Bytes,
+    ) -> muxtap_api::Result<Response> {
+        self.turn(None).await;
+        self.ask_at_once(method, uri, headers, body).await
+    }
+
+    /// Waits for a turn to ask the daemon that has taken over, or until `most` has passed.
+    async fn turn(&self, most: Option<Duration>) {
+        let turn = self.daemon.replacing.0.turns.take(self.elsewhere_responds());
+        let _ = tokio::time::timeout(most.unwrap_or(Duration::MAX), turn).await;
+    }
+
+    /// Sends a request to the daemon that has taken over, whose turn has come.
+    async fn ask_at_once(
         &self,
         method: &Method,
         uri: &str,
@@ -390,7 +410,6 @@ impl App {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(body.clone())).map_err(|error| Error::internal(error.to_string()))?;
-        self.daemon.replacing.0.turns.take(self.elsewhere_responds()).await;
         ask(Path::new(&self.daemon.about.socket), request).await
     }
 
@@ -408,11 +427,6 @@ impl App {
                 return Ok(response);
             }
         }
-    }
-
-    /// Sends `GET uri` to the daemon that has taken over.
-    async fn get_elsewhere(&self, uri: &str, headers: &[(&'static str, &str)]) -> muxtap_api::Result<Response> {
-        self.ask_elsewhere(&Method::GET, uri, headers, &Bytes::new()).await
     }
 
     /// Sends `GET uri` to the daemon that has taken over, and that has not been replaced.
@@ -433,10 +447,14 @@ impl App {
         reads_only: bool,
     ) -> muxtap_api::Result<Response> {
         let begun = Instant::now();
+        let left = || hold.map(|hold| hold.saturating_sub(begun.elapsed()));
         loop {
-            let left = hold.map_or(POLL_LONGEST, |hold| hold.saturating_sub(begun.elapsed()).min(POLL_LONGEST));
-            let uri = format!("/v1/waits/{}?timeout_ms={}", muxtap_api::url::encode(id), left.as_millis());
-            let response = self.get_elsewhere(&uri, &[(RELAY, if reads_only { READS_ONLY } else { "1" })]).await?;
+            // A turn is part of the time.
+            self.turn(left()).await;
+            let timeout = left().map_or(POLL_LONGEST, |left| left.min(POLL_LONGEST)).as_millis();
+            let uri = format!("/v1/waits/{}?timeout_ms={timeout}", muxtap_api::url::encode(id));
+            let headers = [(RELAY, if reads_only { READS_ONLY } else { "1" })];
+            let response = self.ask_at_once(&Method::GET, &uri, &headers, &Bytes::new()).await?;
             // That daemon was also replaced.
             if response.headers().contains_key(RELAY) {
                 continue;

@@ -162,26 +162,28 @@ pub(super) async fn result(request: &ServerRequest<Params<WaitResultQuery>>) -> 
     let reads_only = reads_only(&request.parts) || relay.is_some_and(|relay| relay == READS_ONLY);
     let engine = if reads_only { request.app.engine.reading_only() } else { request.app.engine.clone() };
     let peers = &request.app.rooms().peers;
-    if let Some(several) = peers.several(&request.target) {
-        let look = Duration::from_millis(request.fields.0.timeout_ms.unwrap_or_default());
-        let answer = peers.several_result(&engine, &several, look).await?;
-        return Ok(Json(answer).into_response());
-    }
+    let several = peers.several(&request.target);
+    // By the key alone only this daemon knows the wait.
+    let id = several.as_ref().map_or_else(|| request.target.clone(), ToString::to_string);
     continues(&request.parts);
     let timeout = request.fields.0.timeout_ms;
+    let result = async {
+        let Some(several) = &several else { return engine.wait_result(&id, timeout).await };
+        peers.several_result(&engine, several, Duration::from_millis(timeout.unwrap_or_default())).await
+    };
     tokio::select! {
         biased;
         () = replacing.taken_over() => {}
-        answer = engine.wait_result(&request.target, timeout) => if !replacing.decided().await {
+        answer = result => if !replacing.decided().await {
             return Ok(Json(answer?).into_response());
         }
     }
     if relay.is_some() {
         return Ok(moved());
     }
-    check_may_relay(&request.parts, &request.target)?;
+    check_may_relay(&request.parts, &id)?;
     let hold = timeout.map_or(Duration::ZERO, Duration::from_millis).saturating_sub(begun_at.elapsed());
-    Ok(request.app.wait_elsewhere(&request.target, Some(hold), reads_only).await?)
+    Ok(request.app.wait_elsewhere(&id, Some(hold), reads_only).await?)
 }
 
 /// Notes that the daemon may be replaced before the request is finished.

@@ -1,6 +1,9 @@
 //! The tools: each one's description for a model, and its calls to the engine.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use futures_util::future::BoxFuture;
 use muxtap_base::plain;
@@ -129,7 +132,11 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         ),
         tool::<args::Create, CreatedAnswer>("create", "Create a session, window or pane; returns its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session.", Ends),
-        tool::<args::Rename, DoneAnswer>("rename", "Rename or label a session, window or pane.", Changes),
+        tool::<args::Rename, DoneAnswer>(
+            "rename",
+            "Rename a session or window, title a pane, or label a pane or session.",
+            Changes,
+        ),
         tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
         tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
         tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
@@ -250,9 +257,11 @@ async fn items(call: &CallContext, args: &args::List, parts: Option<Vec<Part>>) 
             (output.panes, output.unreachable) = (Some(panes), unreachable);
         }
         Agents if parts.is_some() => {
-            return Err(Error::invalid(
-                "target: agents are listed for one host; expected a host's name before the `/`",
-            ));
+            let given = args.target.as_deref().unwrap_or_default();
+            return Err(Error::invalid(format!(
+                "target: agents are listed for one host, and {given} may name several; expected a host's name before \
+                 the `/`"
+            )));
         }
         Agents if args.everywhere => {
             return Err(Error::invalid(
@@ -668,7 +677,11 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
         words => words.join(" "),
     };
     let question = match (args.respawn, args.kill) {
-        (false, _) => format!("Change {}", args.target),
+        // Rules act by labels: the person who is asked sees them.
+        (false, _) => match &args.labels {
+            Some(labels) => format!("Label {}: {}", args.target, in_words(labels)),
+            None => format!("Change {}", args.target),
+        },
         (true, false) => format!("Start {runs} in {}", args.target),
         (true, true) => format!("End what runs in {} and start {runs} there", args.target),
     };
@@ -701,6 +714,14 @@ pub(super) async fn change(call: &CallContext, args: args::Change) -> Result<Too
         args::TargetKind::Session => server.patch_session(&target, &patch).await?,
     }
     Ok(ToolOutput::new(format!("changed {}", plain::name(&args.target)), &DoneAnswer { ok: true }))
+}
+
+/// Returns changes of labels in words.
+fn in_words(labels: &BTreeMap<String, String>) -> String {
+    let change = |(key, value): (&String, &String)| {
+        if value.is_empty() { format!("{key} removed") } else { format!("{key}={value}") }
+    };
+    labels.iter().map(change).collect::<Vec<_>>().join(", ")
 }
 
 /// Calls the tool `search`.

@@ -128,8 +128,21 @@ async fn until_held(
     begins: Option<(Vec<Part>, WaitRequest, String)>,
     (begun, detach): (Instant, bool),
 ) -> Result<ToolOutput> {
-    let peers = &call.rooms.peers;
     let mut left = AbandonOnDrop { call, several: call.wait_id.is_none().then(|| several.clone()) };
+    let output = held(call, several, begins, (begun, detach)).await;
+    // The wait continues without this call, has ended, or did not begin. A failed look ends no wait.
+    left.several = None;
+    output
+}
+
+/// Holds the call until the wait's end, or for as long as a call is held.
+async fn held(
+    call: &CallContext,
+    several: Several,
+    begins: Option<(Vec<Part>, WaitRequest, String)>,
+    (begun, detach): (Instant, bool),
+) -> Result<ToolOutput> {
+    let peers = &call.rooms.peers;
     let hold = if detach { Duration::ZERO } else { call.max_hold() };
     let look = || {
         let left = hold.saturating_sub(begun.elapsed());
@@ -137,12 +150,7 @@ async fn until_held(
     };
     let mut answer = match begins {
         Some((parts, request, key)) => {
-            let begun = peers.wait_on_several(&call.engine, parts, &request, Some(key), Some(look())).await;
-            if begun.is_err() {
-                // It did not begin on any host, or is cancelled.
-                left.several = None;
-            }
-            begun?
+            peers.wait_on_several(&call.engine, parts, &request, Some(key), Some(look())).await?
         }
         None => peers.several_result(&call.engine, &several, look()).await?,
     };
@@ -158,7 +166,6 @@ async fn until_held(
             unreachable.into_iter().filter(|host| !is_known(host) && !several.is_on(&host.name)).collect();
         answer.unreachable.extend(earlier);
     }
-    left.several = None;
     if answer.outcome == WaitOutcome::Pending {
         answer.not_kept = peers.keep_several(&call.engine, &several).await.err();
     }
@@ -265,7 +272,8 @@ pub(super) fn text(answer: &WaitAnswer) -> String {
     }
     for host in &answer.unreachable {
         let error = host.error.as_deref().unwrap_or_default();
-        push_row(&mut text, &format!("host {} does not take part, or its state is unknown: {error}", host.name));
+        let name = if host.name.is_empty() { "this host".to_owned() } else { format!("host {}", host.name) };
+        push_row(&mut text, &format!("{name} does not take part, or its state is unknown: {error}"));
     }
     if let Some(screen) = &answer.screen {
         text.push_str("the screen ends:\n");

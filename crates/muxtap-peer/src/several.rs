@@ -3,10 +3,12 @@
 //! This daemon stores nothing of such a wait: its id names the hosts, and each host has its own wait
 //! under a key that follows from the id.
 
+mod branch;
+
 use std::{
     fmt,
     str::FromStr,
-    sync::PoisonError,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,10 +23,11 @@ use muxtap_base::nonce;
 use muxtap_engine::{
     Engine, id_of_key,
     limits::{POLL_LONGEST, WAIT_DEFAULT, WAIT_PANES},
-    several::{Part, is_about_request, key_on_host, late},
+    several::{Part, key_on_host, late},
 };
 use tokio::time::{sleep, timeout, timeout_at};
 
+use self::branch::{Branch, decided};
 use super::{Peers, forward::PATIENCE};
 
 /// How long a wait that is left to the hosts waits for one of them to begin it, and a cancelled one for
@@ -39,7 +42,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Several {
     mode: WaitMode,
-    hosts: Vec<Option<String>>,
+    /// Clones share it, and no other value does.
+    hosts: Arc<[Option<String>]>,
     key: String,
 }
 
@@ -58,7 +62,7 @@ impl FromStr for Several {
         let mode = [WaitMode::Any, WaitMode::All].into_iter().find(|known| word(*known) == mode).ok_or(())?;
         let (hosts, wait) = rest.split_once('/').ok_or(())?;
         let key = wait.strip_prefix("w-").filter(|key| id_of_key(key).is_ok()).ok_or(())?;
-        let hosts: Vec<_> =
+        let hosts: Arc<[_]> =
             hosts.split('+').map(|host| Some(host.to_owned()).filter(|host| !host.is_empty())).collect();
         if hosts.len() > WAIT_PANES {
             return Err(());
@@ -74,78 +78,29 @@ fn word(mode: WaitMode) -> &'static str {
     }
 }
 
-/// A wait's state on one host.
-struct Branch {
-    host: Option<String>,
-    /// The part of the request, and its own request; `None`: the wait has begun before, and only its
-    /// id is known.
-    part: Option<(Part, WaitRequest)>,
-    /// The last answer.
-    answer: Option<WaitAnswer>,
-    /// Why the last request has no answer.
-    error: Option<Error>,
-    /// Whether nothing more is expected of the host, whose last request has no answer.
-    is_gone: bool,
-    /// Whether the host has nothing of what a pattern names: it is not part of the wait.
-    is_left_out: bool,
+/// A wait that a request awaits, under the id that its key gives.
+struct Awaited<'a> {
+    peers: &'a Peers,
+    alias: String,
+    several: Several,
 }
 
-impl Branch {
-    fn new(host: Option<String>, part: Option<(Part, WaitRequest)>) -> Self {
-        Self { host, part, answer: None, error: None, is_gone: false, is_left_out: false }
-    }
-
-    /// Returns how the wait ended on this host. `None`: it has not, or the host is silent.
-    fn outcome(&self) -> Option<WaitOutcome> {
-        self.answer.as_ref().map(|answer| answer.outcome).filter(|outcome| *outcome != WaitOutcome::Pending)
-    }
-
-    fn has_replied(&self) -> bool {
-        self.answer.is_some() || self.error.is_some()
-    }
-
-    /// Returns whether the wait is on this host, as far as is known.
-    fn is_in_wait(&self) -> bool {
-        !self.is_left_out && (self.answer.is_some() || !self.is_gone)
+impl<'a> Awaited<'a> {
+    fn new(peers: &'a Peers, several: &Several) -> Result<Self> {
+        let alias = id_of_key(&several.key)?;
+        let several = several.clone();
+        peers.several.lock().unwrap_or_else(PoisonError::into_inner).insert(alias.clone(), several.clone());
+        Ok(Self { peers, alias, several })
     }
 }
-
-/// Returns how a wait has ended, and the branch that decided it. `None`: it continues.
-fn decided(mode: WaitMode, branches: &[Branch]) -> Option<(WaitOutcome, Option<usize>)> {
-    let at = |wanted: WaitOutcome| branches.iter().position(|branch| branch.outcome() == Some(wanted));
-    let first = |outcomes: &[WaitOutcome]| outcomes.iter().find_map(|outcome| Some((*outcome, at(*outcome)?)));
-    if let Some(at) = at(WaitOutcome::Failed) {
-        return Some((WaitOutcome::Failed, Some(at)));
-    }
-    let mut taking_part = branches.iter().filter(|branch| !branch.is_left_out);
-    match mode {
-        WaitMode::Any => {
-            if let Some(at) = at(WaitOutcome::Matched) {
-                return Some((WaitOutcome::Matched, Some(at)));
-            }
-            if !taking_part.all(|branch| branch.outcome().is_some() || branch.is_gone) {
-                return None;
-            }
-            let (outcome, at) = first(&[WaitOutcome::Timeout, WaitOutcome::Cancelled, WaitOutcome::Ended])?;
-            Some((outcome, Some(at).filter(|_| outcome == WaitOutcome::Ended)))
-        }
-        WaitMode::All => {
-            if let Some((outcome, at)) = first(&[WaitOutcome::Ended, WaitOutcome::Timeout, WaitOutcome::Cancelled]) {
-                return Some((outcome, Some(at).filter(|_| outcome == WaitOutcome::Ended)));
-            }
-            let is_begun = branches.iter().any(|branch| branch.answer.is_some());
-            let are_matched = taking_part.all(|branch| branch.outcome() == Some(WaitOutcome::Matched));
-            (is_begun && are_matched).then_some((WaitOutcome::Matched, None))
-        }
-    }
-}
-
-/// Removes a wait from those that a request awaits.
-struct Awaited<'a>(&'a Peers, String);
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.0.several.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        let mut awaited = self.peers.several.lock().unwrap_or_else(PoisonError::into_inner);
+        // A retry with the same key may have come meanwhile, and awaits the wait on.
+        if awaited.get(&self.alias).is_some_and(|known| Arc::ptr_eq(&known.hosts, &self.several.hosts)) {
+            awaited.remove(&self.alias);
+        }
     }
 }
 
@@ -180,9 +135,7 @@ impl Peers {
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         let several = Several::new(request.mode, &parts, &key);
-        let alias = id_of_key(&several.key)?;
-        self.several.lock().unwrap_or_else(PoisonError::into_inner).insert(alias.clone(), several.clone());
-        let _awaited = Awaited(self, alias);
+        let _awaited = Awaited::new(self, &several)?;
         let limit = request.timeout_ms.map_or(WAIT_DEFAULT, Duration::from_millis);
         let branches = parts.into_iter().map(|part| {
             let own = WaitRequest { panes: part.targets.clone(), detach: true, ..request.clone() };
@@ -196,7 +149,7 @@ impl Peers {
     /// Returns the state of a wait on several hosts, after waiting at most `look` for its end. A host
     /// that cannot be reached is named in the answer, and the wait is `pending` on it.
     ///
-    /// Error: `NOT_FOUND` if no host knows the wait.
+    /// Errors: why the wait is on no host; for [`WaitMode::All`], why it is not on one of them any more.
     pub async fn several_result(&self, engine: &Engine, several: &Several, look: Duration) -> Result<WaitAnswer> {
         engine.authorize(Tier::Read)?;
         let begun = Instant::now();
@@ -238,7 +191,7 @@ impl Peers {
     /// Notes that the caller of a wait on several hosts leaves it: the parts on this host are kept, as
     /// other hosts keep theirs. Error: why not.
     pub async fn keep_several(&self, engine: &Engine, several: &Several) -> std::result::Result<(), String> {
-        for host in &several.hosts {
+        for host in several.hosts.iter() {
             // A wait on a host with muxtap is unknown to this engine.
             engine.keep_result(&several.id_on(host.as_deref())).await?;
         }
@@ -296,7 +249,11 @@ impl<'a> Joint<'a> {
             if let Some(decided) = decided(mode, &branches) {
                 break Some(decided);
             }
-            if asked.is_empty() || self.engine.waits_have_left() {
+            // A host that has lost its wait never matches, but another one may have failed.
+            let is_undecidable = mode == WaitMode::All
+                && branches.iter().any(Branch::is_lost)
+                && branches.iter().all(Branch::has_replied);
+            if asked.is_empty() || is_undecidable || self.engine.waits_have_left() {
                 break None;
             }
             let limit = if branches.iter().all(Branch::has_replied) { deadline } else { begin_limit };
@@ -314,15 +271,12 @@ impl<'a> Joint<'a> {
                     }
                 }
                 Err(error) => {
-                    branch.is_left_out = branch.part.as_ref().is_some_and(|(part, _)| part.has_nothing(&error));
-                    branch.is_gone = branch.part.is_some() || error.code == ErrorCode::NotFound;
-                    let is_fatal = branch.is_gone && (mode == WaitMode::All || is_about_request(&error));
-                    if is_fatal && branch.part.is_some() && !branch.is_left_out {
+                    let is_forgotten = self.is_forgotten(branch);
+                    if let Some(error) = branch.fail(mode, error, is_forgotten) {
                         drop(asked);
                         self.cancel_rest(&branches);
                         return Err(error);
                     }
-                    branch.error = Some(error);
                     if !branch.is_gone && is_early() {
                         asked.push(self.ask(at, branch, hold(), ASK_AGAIN));
                     }
@@ -339,12 +293,15 @@ impl<'a> Joint<'a> {
             branch.error = Some(late(branch.host.as_deref()));
             branch.is_gone = branch.part.is_some();
         }
-        let silent = branches.iter().find(|branch| branch.is_gone && !branch.is_left_out && branch.answer.is_none());
-        if let Some(Branch { part: Some(_), error: Some(error), .. }) = silent
-            && mode == WaitMode::All
+        if mode == WaitMode::All
+            && let Some(lost) = branches.iter().find(|branch| branch.is_lost())
+            && let Some(error) = lost.named_error()
         {
-            self.cancel_rest(&branches);
-            return Err(error.clone());
+            // A request by the wait's id ends nothing.
+            if lost.part.is_some() {
+                self.cancel_rest(&branches);
+            }
+            return Err(error);
         }
         // What is only slow may still begin: it would not be part of the wait.
         branches
@@ -353,6 +310,13 @@ impl<'a> Joint<'a> {
             .for_each(|branch| self.cancel_on(branch));
         self.check_known(&branches)?;
         Ok(self.joined(&branches, WaitOutcome::Pending, None))
+    }
+
+    /// Returns whether no host has the branch's name any more. One of a fleet that is not joined yet may
+    /// come.
+    fn is_forgotten(&self, branch: &Branch) -> bool {
+        let known = branch.host.as_deref().map(|host| self.engine.transport(host));
+        matches!(known, Some(Err(error)) if error.code != ErrorCode::TmuxUnavailable)
     }
 
     /// Returns a request for the wait on one host, after a pause: it is held until the wait's end, or
@@ -432,10 +396,10 @@ impl<'a> Joint<'a> {
         self.engine.abandon_wait(&id);
     }
 
-    /// Checks that some host has the wait. Error: why it is not on the first one, if that is not only
-    /// that patterns match nothing there.
+    /// Checks that some host has the wait, or may have it. Error: why it is not on the first one, if that
+    /// is not only that patterns match nothing there.
     fn check_known(&self, branches: &[Branch]) -> Result<()> {
-        if branches.iter().any(|branch| branch.answer.is_some()) {
+        if branches.iter().any(|branch| !branch.is_gone) {
             return Ok(());
         }
         let errors = || branches.iter().filter(|branch| branch.error.is_some());
@@ -485,56 +449,12 @@ impl<'a> Joint<'a> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn branches(outcomes: &[&str]) -> Vec<Branch> {
-        let branch = |outcome: &&str| {
-            let mut branch = Branch::new(Some("box".into()), None);
-            match *outcome {
-                "" => {}
-                "gone" => branch.is_gone = true,
-                "out" => branch.is_left_out = true,
-                outcome => {
-                    let answer = json!({"id": "w", "outcome": outcome, "predicates": [], "duration_ms": 1.0});
-                    branch.answer = Some(serde_json::from_value(answer).unwrap());
-                }
-            }
-            branch
-        };
-        outcomes.iter().map(branch).collect()
-    }
-
-    #[test]
-    fn the_hosts_outcomes_decide_the_waits_outcome() {
-        use WaitOutcome::{Cancelled, Ended, Failed, Matched, Timeout};
-        for (any, all, outcomes) in [
-            (None, None, &["pending", ""][..]),
-            (Some((Matched, Some(1))), None, &["pending", "matched"]),
-            (Some((Matched, Some(0))), Some((Matched, None)), &["matched", "matched"]),
-            (Some((Matched, Some(1))), Some((Matched, None)), &["out", "matched"]),
-            (Some((Matched, Some(1))), None, &["gone", "matched"]),
-            (Some((Failed, Some(1))), Some((Failed, Some(1))), &["pending", "failed", "matched"]),
-            (None, Some((Ended, Some(0))), &["ended", "pending"]),
-            (Some((Ended, Some(0))), Some((Ended, Some(0))), &["ended", "ended"]),
-            (Some((Ended, Some(1))), Some((Ended, Some(1))), &["gone", "ended"]),
-            (None, Some((Timeout, None)), &["timeout", "pending"]),
-            (Some((Timeout, None)), Some((Ended, Some(1))), &["timeout", "ended"]),
-            (Some((Cancelled, None)), Some((Cancelled, None)), &["cancelled", "cancelled"]),
-            (None, None, &["gone", "gone"]),
-            (None, None, &["out", "out"]),
-        ] {
-            let branches = branches(outcomes);
-            assert_eq!(decided(WaitMode::Any, &branches), any, "any: {outcomes:?}");
-            assert_eq!(decided(WaitMode::All, &branches), all, "all: {outcomes:?}");
-        }
-    }
 
     #[test]
     fn the_id_of_a_wait_names_its_hosts() {
         let key = "0123456789abcdef";
-        let hosts = vec![None, Some("web-1".to_owned()), Some("db.x".to_owned())];
+        let hosts = [None, Some("web-1".to_owned()), Some("db.x".to_owned())].into();
         let several = Several { mode: WaitMode::All, hosts, key: key.to_owned() };
         let id = several.to_string();
         assert_eq!(id, format!("all:+web-1+db.x/w-{key}"));
@@ -542,5 +462,18 @@ mod tests {
         for other in ["w-0123456789abcdef", "box/w0-1", "some:a/w-0123456789abcdef", "any:a/w-short", "any:a"] {
             assert!(other.parse::<Several>().is_err(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_retry_keeps_the_wait_of_its_key_when_the_first_request_ends() {
+        let (peers, key) = (Peers::default(), "0123456789abcdef");
+        let wait = || Several { mode: WaitMode::Any, hosts: [Some("box".to_owned())].into(), key: key.to_owned() };
+        let alias = id_of_key(key).unwrap();
+        let first = Awaited::new(&peers, &wait()).unwrap();
+        let retry = Awaited::new(&peers, &wait()).unwrap();
+        drop(first);
+        assert_eq!(peers.several(&alias), Some(wait()));
+        drop(retry);
+        assert_eq!(peers.several(&alias), None);
     }
 }

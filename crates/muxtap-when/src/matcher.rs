@@ -135,7 +135,7 @@ impl Matcher {
     pub(crate) fn set_agents(&mut self, agents: &[AgentInfo]) {
         for agent in agents {
             if let Some(pane) = self.panes.get_mut(&agent.pane) {
-                pane.agent = Some(Agent::of(agent));
+                pane.set_agent(Agent::of(agent));
             }
         }
     }
@@ -399,10 +399,10 @@ impl Matcher {
     fn on_agent(&mut self, info: &AgentInfo, now: Instant, now_ms: u64, outcome: &mut Outcome) {
         let Some(pane) = self.panes.get_mut(&info.pane) else { return };
         let agent = Agent::of(info);
-        let last = pane.agent.as_ref();
-        if last == Some(&agent) {
+        if pane.knows(&agent) {
             return;
         }
+        let last = pane.agent.as_ref();
         let asks_anew = is_question(info.state)
             && (agent.question.is_some() || last.is_none_or(|last| last.state != info.state))
             && last.is_none_or(|last| last.question != agent.question || last.state != agent.state);
@@ -423,7 +423,7 @@ impl Matcher {
         if info.state == AgentState::Ended
             && let Some(pane) = self.panes.get_mut(&info.pane)
         {
-            pane.agent = None;
+            pane.ended = pane.agent.take();
         }
     }
 

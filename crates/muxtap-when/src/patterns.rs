@@ -46,13 +46,15 @@ impl Patterns {
         self.set.is_none()
     }
 
-    /// Returns the places of the rules whose patterns match in a line, in their order.
-    pub(crate) fn matching(&self, line: &str) -> Vec<usize> {
+    /// Returns the places of the rules whose patterns match in a text, in their order. It may have several
+    /// lines: a notification has its title and its body.
+    pub(crate) fn matching(&self, text: &str) -> Vec<usize> {
         let Some(set) = &self.set else { return Vec::new() };
-        if self.any.as_ref().is_some_and(|any| !any.is_match(line)) {
+        // `any` finds no match that goes beyond a line.
+        if !text.contains('\n') && self.any.as_ref().is_some_and(|any| !any.is_match(text)) {
             return Vec::new();
         }
-        set.matches(line).into_iter().filter_map(|pattern| self.places.get(pattern).copied()).collect()
+        set.matches(text).into_iter().filter_map(|pattern| self.places.get(pattern).copied()).collect()
     }
 
     /// Returns the next line in which a pattern may match. `lines`: lines with a `\n` after each; `from`: where
@@ -144,6 +146,13 @@ mod tests {
             looked_at.push(&lines[line]);
         }
         assert_eq!(looked_at, ["aaa", "bc"]);
+    }
+
+    #[test]
+    fn a_text_of_several_lines_is_searched_as_a_whole() {
+        let patterns = patterns(&["(?s)a.*b", r"a\nb", "^b$"]);
+        assert_eq!(patterns.matching("a\nb"), [0, 1]);
+        assert_eq!(patterns.matching("ab"), [0]);
     }
 
     const PATTERNS: [&str; 16] = [

@@ -65,10 +65,20 @@ impl Watched {
             };
             // A host that hangs must not delay the end.
             let stop = self.stop.clone();
+            let knew_before = knew_agents;
             let subscribed = self.subscribe(&rules, resume.take(), &mut known, &mut knew_agents);
             match stop.run_until_cancelled(subscribed).await {
                 None => return,
                 Some(Ok(mut subscription)) => {
+                    if knew_before && knew_agents {
+                        // No resume token covers what agents did between the two subscriptions.
+                        for agent in self.server.known_agents() {
+                            let event = Event::Agent(Box::new(agent));
+                            if self.handle_event(&event, &mut known, &mut inputs).await.is_break() {
+                                return;
+                            }
+                        }
+                    }
                     match self.follow(&mut subscription, &mut known, &mut inputs, &socket, &rules).await {
                         Ended::Stopped => return,
                         Ended::Changed => {

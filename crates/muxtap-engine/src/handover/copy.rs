@@ -25,7 +25,7 @@ use crate::{
 /// What was copied.
 #[derive(Default)]
 pub(super) struct CopiedPanes {
-    /// In their order.
+    /// In the order of their first copy, which is their number.
     panes: Vec<(Arc<PaneState>, CopiedPane)>,
     /// The waits whose patterns were copied.
     waits: HashSet<String>,
@@ -62,10 +62,10 @@ impl StoredPane {
     }
 }
 
-/// A copy that was read completely.
+/// What all copies so far contain.
 #[derive(Default)]
 pub(super) struct Copy {
-    /// By their numbers. Each is used once.
+    /// By number; a later copy replaces a pane.
     panes: Vec<Option<PaneParts>>,
     pub(super) patterns: CompiledPatterns,
 }
@@ -80,13 +80,7 @@ impl Engine {
     /// thread of its own copies, and holds a pane's lock for a part of its output at a time. When this is
     /// dropped, it ends after its pane.
     pub(super) async fn copy_panes(&self, file: File, mut copied: CopiedPanes) -> Result<(CopiedPanes, File)> {
-        let hosts: Vec<_> = self.hosts().values().cloned().collect();
-        let mut panes: Vec<_> = hosts.iter().flat_map(|host| [host.panes(), host.ended_panes()].concat()).collect();
-        for host in &hosts {
-            let of_waits = self.shared.waits.panes_of(host);
-            let others: Vec<_> = of_waits.filter(|pane| !panes.iter().any(|known| Arc::ptr_eq(known, pane))).collect();
-            panes.extend(others);
-        }
+        let mut panes = self.panes_to_copy();
         // Panes that print are copied last: less of their output follows.
         panes.sort_by_cached_key(|pane| pane.lock().last_output());
         let mut patterns = self.shared.waits.store_patterns();
@@ -96,6 +90,23 @@ impl Engine {
         let panes = panes.into_iter().take_while(move |_| !stop.is_cancelled());
         let copied = tokio::task::spawn_blocking(move || copy(copied, panes, patterns, file)).await;
         copied.map_err(|error| Error::internal(format!("cannot copy the panes: {error}")))?
+    }
+
+    /// Returns how many bytes of output another copy would have.
+    pub(super) fn uncopied(&self, copied: &CopiedPanes) -> u64 {
+        copied.uncopied(&self.panes_to_copy())
+    }
+
+    /// Returns the panes that hosts and open waits have now.
+    fn panes_to_copy(&self) -> Vec<Arc<PaneState>> {
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        let mut panes: Vec<_> = hosts.iter().flat_map(|host| [host.panes(), host.ended_panes()].concat()).collect();
+        for host in &hosts {
+            let of_waits = self.shared.waits.panes_of(host);
+            let others: Vec<_> = of_waits.filter(|pane| !panes.iter().any(|known| Arc::ptr_eq(known, pane))).collect();
+            panes.extend(others);
+        }
+        panes
     }
 }
 
@@ -146,16 +157,21 @@ impl CopiedPanes {
         Some((u32::try_from(number).ok()?, &mut self.panes.get_mut(number)?.1))
     }
 
-    /// Returns how many bytes of output another copy would have, about.
-    pub(super) fn uncopied(&self) -> u64 {
-        self.panes.iter().map(|(pane, copied)| pane.uncopied(copied)).sum()
+    /// Returns a pane's number, and what was copied of it.
+    fn get(&self, pane: &Arc<PaneState>) -> Option<(u32, &CopiedPane)> {
+        let number = self.panes.iter().position(|(known, _)| Arc::ptr_eq(known, pane))?;
+        Some((u32::try_from(number).ok()?, &self.panes.get(number)?.1))
+    }
+
+    /// Returns how many bytes of these panes' output another copy would have.
+    pub(super) fn uncopied(&self, panes: &[Arc<PaneState>]) -> u64 {
+        let nothing = CopiedPane::default();
+        panes.iter().map(|pane| pane.uncopied(self.get(pane).map_or(&nothing, |(_, copied)| copied))).sum()
     }
 
     /// Stores a pane without what was copied of it.
     pub(super) fn store(&self, pane: &Arc<PaneState>) -> postcard::Result<StoredPane> {
-        let number = self.panes.iter().position(|(known, _)| Arc::ptr_eq(known, pane));
-        let copied = number.and_then(|number| Some((u32::try_from(number).ok()?, &self.panes.get(number)?.1)));
-        let Some((number, copied)) = copied else { return Ok(StoredPane::Changed(None, Blob(pane.store()?))) };
+        let Some((number, copied)) = self.get(pane) else { return Ok(StoredPane::Changed(None, Blob(pane.store()?))) };
         Ok(match pane.store_after(copied)? {
             Some(bytes) => StoredPane::Changed(Some(number), Blob(bytes)),
             None => StoredPane::Unchanged(number),

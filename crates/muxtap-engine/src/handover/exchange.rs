@@ -39,11 +39,11 @@ const COPY_LIMIT: Duration = Duration::from_secs(300);
 /// The longest that the old daemon waits for a moment at which it has read what panes print. Nothing has
 /// stopped meanwhile.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
-/// The state after the panes were copied.
+/// The same after panes were copied.
 const CATCH_UP_AGAIN_LIMIT: Duration = Duration::from_secs(2);
 /// The longest that tmux may take to reply to what it was asked before.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
-/// How often panes are copied at most, after the first time, before requests are held back.
+/// How often panes are copied at most, after the first time, before pages can no longer type.
 const COPIES_AGAIN: usize = 4;
 /// The most bytes of a message.
 const LONGEST: u32 = 64 * 1024;
@@ -119,11 +119,12 @@ impl Engine {
     /// which is killed if it fails after it may have begun: two processes must not read the same clients.
     ///
     /// `settle` is awaited once the process can use the belongings and has copied the panes, while
-    /// requests are still carried out. It returns another future: after it, nothing may send requests to
-    /// tmux until this returns. That one returns a third future, which is awaited when no control client
-    /// is read any more, and returns what the daemon has beside the engine. An error of any is one of the
-    /// handover. `stop` cancels the handover until the process gets everything; after that it has no
-    /// effect. Returned is this engine, which must leave.
+    /// requests are still carried out; panes may be copied once more after it. It returns another
+    /// future: after it, nothing may send requests to tmux until this returns. That one returns a third
+    /// future, which is awaited when no control client is read any more, and returns what the daemon
+    /// has beside the engine. An error of any is one of the handover. `stop` cancels the handover until
+    /// the process gets everything; after that it has no effect. Returned is this engine, which must
+    /// leave.
     #[doc(hidden)]
     pub async fn hand_over_to<Q: Future<Output = Result<B>>, B: Future<Output = Result<Beside>>>(
         &self,
@@ -144,12 +145,19 @@ impl Engine {
             self.catch_up(CATCH_UP_LIMIT).await;
             talk.steps.ended("catch up", 0);
             let copied = self.copy(&mut talk, CopiedPanes::default()).await?;
-            // The replies that step 4 waits for come behind what panes have printed meanwhile.
+            let mut copied = self.copy_again(&mut talk, copied).await?;
+            // Replies come behind what panes have printed meanwhile: those that `settle` awaits, while pages
+            // cannot type.
             self.catch_up(CATCH_UP_AGAIN_LIMIT).await;
             talk.steps.ended("catch up again", 0);
             let quiesce = settle.await?;
             talk.steps.ended("finish typing", 0);
-            let copied = self.copy_again(&mut talk, copied).await?;
+            if self.uncopied(&copied) >= LITTLE {
+                copied = self.copy(&mut talk, copied).await?;
+            }
+            // And those that step 4 awaits.
+            self.catch_up(CATCH_UP_AGAIN_LIMIT).await;
+            talk.steps.ended("catch up at last", 0);
             let beside = quiesce.await?;
             talk.steps.ended("finish requests", 0);
             self.ready(&mut talk, beside, &copied).await
@@ -180,11 +188,11 @@ impl Engine {
         Ok(copied)
     }
 
-    /// Sends the panes that have changed since, until little is left, which is sent while nothing responds.
+    /// Sends the panes that have changed since, until little is left.
     async fn copy_again(&self, talk: &mut Talk, mut copied: CopiedPanes) -> Result<CopiedPanes> {
         for _ in 0..COPIES_AGAIN {
             copied = self.copy(talk, copied).await?;
-            if copied.uncopied() < LITTLE {
+            if self.uncopied(&copied) < LITTLE {
                 break;
             }
         }

@@ -283,10 +283,20 @@ fn output_that_is_printed_while_panes_are_copied_is_copied_next() {
         for number in 0..8000 {
             let _ = saved.push(0, format!("line {number} of {round}\r\n").as_bytes());
         }
-        assert!(copied.uncopied() > 2 * SEGMENT as u64);
+        assert!(copied.uncopied(&panes) > 2 * SEGMENT as u64);
         (copied, _) = copied_again(&panes, copied, &mut copy);
-        assert_eq!(copied.uncopied(), 0);
+        assert_eq!(copied.uncopied(&panes), 0);
     }
+    // Each segment that has become full counts.
+    let _ = saved.push(0, &b"x".repeat(SEGMENT));
+    assert_eq!(copied.uncopied(&panes), SEGMENT as u64);
+    // So does a pane that was opened since; one that has left its host does not.
+    let opened = pane();
+    let _ = opened.push(0, &b"y".repeat(3 * SEGMENT));
+    let now = [panes[1].clone(), opened];
+    let uncopied = copied.uncopied(&now);
+    assert!((2 * SEGMENT as u64..=3 * SEGMENT as u64).contains(&uncopied), "{uncopied}");
+    (copied, _) = copied_again(&panes, copied, &mut copy);
     // What has not changed is not copied again.
     let (copied, nothing) = copied_again(&panes, copied, &mut copy);
     assert!(nothing.is_empty());

@@ -14,6 +14,8 @@ pub struct SharedEvent {
     event: Event,
     /// The bytes of raw output.
     raw: Option<Bytes>,
+    /// About how many bytes output holds: its text as it is and as JSON, or its raw bytes.
+    len: usize,
     /// The JSON of `event`.
     head: OnceLock<Bytes>,
     /// The JSON of raw output with `data`.
@@ -33,7 +35,12 @@ impl SharedEvent {
     }
 
     fn of(event: Event, raw: Option<Bytes>) -> Arc<Self> {
-        Arc::new(Self { event, raw, head: OnceLock::new(), whole: OnceLock::new(), framed: OnceLock::new() })
+        let text = match &event {
+            Event::Output { text: Some(text), .. } => text.len() + json_len(text),
+            _ => 0,
+        };
+        let len = text + raw.as_ref().map_or(0, Bytes::len);
+        Arc::new(Self { event, raw, len, head: OnceLock::new(), whole: OnceLock::new(), framed: OnceLock::new() })
     }
 
     /// Returns the kind of the event.
@@ -78,15 +85,21 @@ impl SharedEvent {
         self.framed.get_or_init(|| frame(self.kind(), self.json()))
     }
 
-    /// Returns the approximate number of bytes that output holds: its text as it is and as JSON, or its raw
-    /// bytes.
+    /// Returns about how many bytes output holds: its text as it is and as JSON, or its raw bytes.
     pub(crate) fn len(&self) -> usize {
-        let text = match &self.event {
-            Event::Output { text: Some(text), .. } => text.len(),
-            _ => 0,
-        };
-        2 * text + self.raw.as_ref().map_or(0, Bytes::len)
+        self.len
     }
+}
+
+/// Returns how many bytes a text has in JSON, without its quotes.
+fn json_len(text: &str) -> usize {
+    let more = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        // `\u001b`.
+        ..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(more).sum::<usize>()
 }
 
 fn json(event: &Event) -> Bytes {
@@ -114,6 +127,16 @@ mod tests {
         let framed = event.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
         assert_eq!(&framed[..], format!("output {}", whole.len()).as_bytes());
         assert_eq!(event.framed(|_, _| Bytes::new()), framed);
+    }
+
+    #[test]
+    fn the_length_of_text_includes_its_json() {
+        let text: String = (0..300_u32).filter_map(char::from_u32).collect();
+        let json = serde_json::to_string(&text).unwrap();
+        assert_eq!(json_len(&text), json.len() - 2);
+        let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(0), offset: 0 };
+        let event = Event::Output { pane: PaneId(0), text: Some("\x1b".repeat(10)), data: None, cursor, gap: None };
+        assert_eq!(SharedEvent::new(event).len(), 10 + 60);
     }
 
     #[test]

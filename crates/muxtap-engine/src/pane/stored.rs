@@ -11,7 +11,7 @@ use std::{
 use muxtap_api::Epoch;
 use muxtap_core::{
     protocol::ids::PaneId,
-    stream::ring::{Copied, Ring, SEGMENT, Sealed, SealedSegments},
+    stream::ring::{Copied, Ring, Sealed, SealedSegments},
 };
 
 use super::{
@@ -73,7 +73,7 @@ impl PaneState {
         copied.writes != Some(self.lock().writes())
     }
 
-    /// Returns how many bytes of output another copy would have, about.
+    /// Returns how many bytes of output another copy would have.
     pub(crate) fn uncopied(&self, copied: &CopiedPane) -> u64 {
         let locked = self.lock();
         if copied.writes == Some(locked.writes()) {
@@ -81,7 +81,7 @@ impl PaneState {
         }
         let ring = &locked.output.ring;
         // The last segment is not copied.
-        ring.end().saturating_sub(copied.next.max(ring.start())).saturating_sub(SEGMENT as u64)
+        ring.sealed_end().saturating_sub(copied.next.max(ring.start()))
     }
 
     /// Copies the pane without the output that was copied before.

@@ -42,12 +42,12 @@ impl Copies {
         if let Some(name) = name {
             check_name(name)?;
             // The copy of a revoked member stays.
-            if members.get(name).is_some_and(|member| !member.audit) {
+            if members.get(name).is_some_and(|member| member.audit.is_none()) {
                 return Err(Error::invalid(format!("member `{name}` was added without --audit")));
             }
         }
         // Without one, NATS does not permit reading to the admin.
-        if !members.iter().any(|member| member.audit) {
+        if !members.iter().any(|member| member.audit.is_some()) {
             return Err(Error::invalid("no member was added with --audit, so no audit log is copied"));
         }
         let url = folder.description()?.local_url();
@@ -56,7 +56,12 @@ impl Copies {
             Error::unavailable(format!("{url}: {why}; {fix}"))
         })?;
         let stream = create(&connection.client).await?;
-        let subject = name.map_or_else(|| subject::AUDITS.to_owned(), subject::audit);
+        let subject = name.map_or_else(|| subject::AUDITS.to_owned(), |name| subject::audit(name, "*"));
+        if let Some(name) = name.filter(|name| members.get(name).is_none())
+            && stream.get_first_raw_message_by_subject(&subject, 1).await.is_err()
+        {
+            return Err(Error::not_found(format!("unknown member `{name}`, and no copy has this name")));
+        }
         Ok(Self { _connection: connection, stream, subject, is_all: name.is_none(), next: 1 })
     }
 
@@ -70,7 +75,7 @@ impl Copies {
         };
         self.next = message.sequence + 1;
         let lines = String::from_utf8_lossy(&message.payload);
-        let member = message.subject.strip_prefix(&subject::audit("")).unwrap_or_default();
+        let member = subject::member_of_audit(&message.subject).unwrap_or_default();
         Ok(Some(if self.is_all { with_host(&lines, member) } else { lines.into_owned() }))
     }
 }
@@ -90,7 +95,8 @@ async fn create(client: &Client) -> Result<Stream> {
     jetstream::new(client.clone()).get_or_create_stream(config).await.map_err(|error| unusable(&error))
 }
 
-/// Returns lines of JSON with the field `host` in front; a line that is none is the field `line`.
+/// Returns lines of JSON with the field `host` in front; a line that is not a JSON object becomes the field
+/// `line`.
 fn with_host(lines: &str, host: &str) -> String {
     let named = |line: &str| match serde_json::from_str::<serde_json::Map<_, _>>(line) {
         Ok(fields) if !fields.is_empty() && !fields.contains_key("host") => {

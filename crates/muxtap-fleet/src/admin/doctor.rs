@@ -371,7 +371,7 @@ async fn refused(connection: Connection, member: &Member) -> std::result::Result
     let may = |tier| member.uses.contains(&tier) && member.may_use(PROBE);
     let mut left: Vec<String> =
         Tier::ALL.into_iter().filter(|tier| !may(*tier)).map(|tier| subject::open(PROBE, tier)).collect();
-    left.push(subject::audit(PROBE));
+    left.push(subject::audit(PROBE, "00"));
     for subject in &left {
         client.publish(subject.clone(), "".into()).await?;
     }

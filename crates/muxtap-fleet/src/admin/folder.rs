@@ -15,6 +15,8 @@ use muxtap_base::{
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 
+use crate::subject;
+
 use super::{
     certificate,
     member::{ADMIN, Member, Members},
@@ -146,7 +148,7 @@ impl Folder {
             offer: request.offer.to_vec(),
             uses: request.uses.to_vec(),
             hosts: request.hosts.to_vec(),
-            audit: request.audit,
+            audit: if request.audit { subject::audit_token(&seed_of(&key)?) } else { None },
         };
         members.add(member)?;
         let Some(member) = members.get(request.name).cloned() else {

@@ -38,15 +38,15 @@ pub struct Member {
     pub uses: Vec<Tier>,
     /// The hosts that it may use: names, or patterns with `*`.
     pub hosts: Vec<String>,
-    /// Whether its daemon may copy its audit log to the server.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub audit: bool,
+    /// The token of the copy of its audit log (`subject::audit`). `None`: its daemon may not copy it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
 }
 
 impl Member {
     /// Returns the admin with this key.
     pub fn admin(key: String) -> Self {
-        Self { name: ADMIN.to_owned(), key, offer: Vec::new(), uses: Vec::new(), hosts: Vec::new(), audit: false }
+        Self { name: ADMIN.to_owned(), key, offer: Vec::new(), uses: Vec::new(), hosts: Vec::new(), audit: None }
     }
 
     /// Returns whether it is the admin.
@@ -68,12 +68,12 @@ impl Member {
         check_name(&self.name)?;
         check_key(&self.key)?;
         let (offers, uses) = (!self.offer.is_empty(), !self.uses.is_empty());
-        if self.is_admin() && (offers || uses || self.audit) {
+        if self.is_admin() && (offers || uses || self.audit.is_some()) {
             return Err(Error::invalid(format!(
                 "invalid permissions of member `{ADMIN}`: it offers, uses and copies nothing; choose another name"
             )));
         }
-        if !self.is_admin() && !offers && !uses && !self.audit {
+        if !self.is_admin() && !offers && !uses && self.audit.is_none() {
             return Err(Error::invalid(format!(
                 "no permissions for member `{}`: expected tiers that it offers, tiers that it uses, or a copy of its audit log",
                 self.name
@@ -82,6 +82,16 @@ impl Member {
         if self.hosts.is_empty() == uses {
             return Err(Error::invalid(format!(
                 "invalid hosts of member `{}`: expected patterns for a member that uses tiers, and none otherwise",
+                self.name
+            )));
+        }
+        if self
+            .audit
+            .as_ref()
+            .is_some_and(|token| token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        {
+            return Err(Error::invalid(format!(
+                "invalid token of member `{}`: expected hexadecimal digits",
                 self.name
             )));
         }
@@ -160,7 +170,7 @@ impl Members {
             let hosts = self.iter().filter(|host| host.is_host() && member.may_use(&host.name));
             hosts.map(|host| host.name.as_str()).collect()
         };
-        permissions::of(member, &hosts, self.iter().any(|member| member.audit))
+        permissions::of(member, &hosts, self.iter().any(|member| member.audit.is_some()))
     }
 
     /// Renders `members.conf`.
@@ -251,7 +261,7 @@ mod tests {
                 match added {
                     Some((offer, uses, hosts)) => {
                         let before = members.clone();
-                        let member = Member { name, key: key(number + 1), offer, uses, hosts, audit: number % 3 == 0 };
+                        let member = Member { name, key: key(number + 1), offer, uses, hosts, audit: (number % 3 == 0).then(|| "0a".to_owned()) };
                         if members.add(member).is_err() {
                             prop_assert_eq!(&members, &before);
                         }
@@ -286,10 +296,10 @@ mod tests {
             let mut members = Members::default();
             for (number, host) in ["a", "b", "ab", "bb"].into_iter().enumerate() {
                 let (offer, uses, hosts) = (vec![Tier::Read], Vec::new(), Vec::new());
-                members.add(Member { name: host.into(), key: key(number), offer, uses, hosts, audit: false }).unwrap();
+                members.add(Member { name: host.into(), key: key(number), offer, uses, hosts, audit: None }).unwrap();
             }
             let (offer, hosts) = (Vec::new(), vec![pattern.clone()]);
-            members.add(Member { name: "c".into(), key: key(4), offer, uses: uses.clone(), hosts, audit: false }).unwrap();
+            members.add(Member { name: "c".into(), key: key(4), offer, uses: uses.clone(), hosts, audit: None }).unwrap();
             let publish = members.permissions(members.get("c").unwrap()).publish;
             for host in ["a", "b", "ab", "bb", "c"] {
                 let of = |host| publish.contains(&crate::subject::of_tier(host, tier));

@@ -8,7 +8,8 @@
 //!   consumer makes it publish stored messages. So only the admin may send one.
 //! - The copy of an audit log goes to a stream, whose response to the message is published to its reply
 //!   subject: a member can send `{"stream":…,"seq":N}` anywhere. To JetStream this is a request to purge a
-//!   stream, or to delete a message of it. So the stream permits neither, and the account has no others.
+//!   stream, or to delete a message of it; so the stream permits neither, and the account has no others. In
+//!   the copy of another member it would be a line; so only that member and the admin know the subject.
 //! - A question of the service protocol makes each host publish its service information, within what
 //!   hosts may publish to: inboxes and the announcement of their own name.
 
@@ -48,8 +49,8 @@ pub(super) fn of(member: &Member, hosts: &BTreeSet<&str>, copies: bool) -> Permi
             publish.extend(["INFO", "CREATE", "MSG.GET"].map(|what| format!("$JS.API.STREAM.{what}.{stream}")));
         }
     }
-    if member.audit {
-        publish.push(subject::audit(&member.name));
+    if let Some(token) = &member.audit {
+        publish.push(subject::audit(&member.name, token));
     }
     if member.is_host() {
         publish.extend(["_INBOX.>".to_owned(), format!("$SRV.HELLO.muxtap.{}", member.name)]);

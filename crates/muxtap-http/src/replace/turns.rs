@@ -1,27 +1,34 @@
 //! The turns in which a replaced daemon asks the next one for the rest of what it relays.
 //!
 //! All waits and event streams that a daemon has open continue at the same moment. The next daemon serves
-//! connections in the order in which they come, so whatever another caller asked then would come behind
-//! all of them. So a few are sent at a time: the next ones follow when the daemon has responded to a
+//! connections in the order in which they come, so other callers' requests would come behind all of
+//! them. So a few are sent at a time: the next ones follow when the daemon has responded to a
 //! request that was sent behind them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use tokio::sync::Semaphore;
 
 /// The most requests that are sent before the next daemon has responded to one behind them.
 pub(super) const AT_ONCE: usize = 8;
+/// The longest that turns are taken until the next daemon has responded.
+const TURN_LIMIT: Duration = Duration::from_secs(1);
 
 /// The turns of requests, in the order in which they come.
 #[derive(Debug)]
 pub(super) struct Turns {
     free: Semaphore,
     taken: AtomicUsize,
+    /// The longest wait for a response.
+    limit: Duration,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { free: Semaphore::new(AT_ONCE), taken: AtomicUsize::new(0) }
+        Self::new(TURN_LIMIT)
     }
 }
 
@@ -35,15 +42,20 @@ impl Drop for FreesTurns<'_> {
 }
 
 impl Turns {
+    /// `limit`: the longest that turns are taken until the next daemon has responded.
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { free: Semaphore::new(AT_ONCE), taken: AtomicUsize::new(0), limit }
+    }
+
     /// Waits for a turn. `responds`: resolves when the next daemon has responded to a request that is sent
-    /// now, or does not in time.
+    /// now.
     pub(super) async fn take(&self, responds: impl Future<Output = ()>) {
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(turn) = self.free.acquire().await else { return };
         turn.forget();
         if self.taken.fetch_add(1, Ordering::Relaxed) % AT_ONCE == AT_ONCE - 1 {
             let _frees = FreesTurns(&self.free);
-            responds.await;
+            let _ = tokio::time::timeout(self.limit, responds).await;
         }
     }
 }
@@ -71,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn a_few_are_sent_before_the_next_daemon_has_responded() {
         const ALL: usize = 4 * AT_ONCE;
-        let (turns, responses) = (Turns::default(), Arc::new(Semaphore::new(0)));
+        let (turns, responses) = (Turns::new(Duration::MAX), Arc::new(Semaphore::new(0)));
         let take = || {
             let responses = responses.clone();
             Box::pin(turns.take(async move { responses.acquire().await.unwrap().forget() })) as BoxFuture<'_, ()>

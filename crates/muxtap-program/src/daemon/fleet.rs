@@ -37,10 +37,24 @@ pub(super) fn join(
     let fleet = fleet.map_err(|error| Error::new(error.code, format!("[fleet] {error}")))?;
     // Requests that may name a host wait for this.
     engine.set_fleet_hosts(FleetHosts::Joining);
-    let (known, mut state) = (engine.clone(), fleet.state());
+    let (known, mut state, end) = (engine.clone(), fleet.state(), engine.end());
     engine.spawn(async move {
-        let _ = state.wait_for(|state| !matches!(state, State::Connecting)).await;
-        known.set_fleet_hosts(FleetHosts::Known);
+        let joined = async {
+            loop {
+                match &*state.borrow_and_update() {
+                    State::Connecting | State::Disconnected(_) => {}
+                    State::Joined => return known.set_fleet_hosts(FleetHosts::Known),
+                    State::Out(_) => known.set_fleet_hosts(FleetHosts::Out),
+                }
+                if state.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = joined => {}
+            () = end.cancelled() => {}
+        }
     });
     if settings.audit
         && let (Some(path), Some(written)) = (log, engine.audit_changes())

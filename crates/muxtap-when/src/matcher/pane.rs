@@ -32,6 +32,8 @@ pub(super) struct Pane {
     /// The rules of quiet that were added since the last output: the current quiet is no news to them.
     pub(super) quiets_new: HashSet<usize>,
     pub(super) agent: Option<Agent>,
+    /// The last agent that has ended: its end may be listed again.
+    pub(super) ended: Option<Agent>,
     pub(super) progress: Option<ProgressState>,
     /// When rules fired last, by name: the places change with the rules.
     pub(super) fired: HashMap<String, Instant>,
@@ -89,10 +91,23 @@ impl Pane {
             quiets_seen: 0,
             quiets_new: HashSet::new(),
             agent: None,
+            ended: None,
             progress: None,
             fired: HashMap::new(),
             typed: None,
         }
+    }
+
+    /// Records the state of an agent that is no news.
+    pub(super) fn set_agent(&mut self, agent: Agent) {
+        let agent = Some(agent);
+        let is_ended = agent.as_ref().is_some_and(|agent| agent.state == AgentState::Ended);
+        (self.agent, self.ended) = if is_ended { (None, agent) } else { (agent, None) };
+    }
+
+    /// Returns whether the state of an agent is known, so that it is no news.
+    pub(super) fn knows(&self, agent: &Agent) -> bool {
+        self.agent.as_ref().or(self.ended.as_ref()) == Some(agent)
     }
 
     pub(super) fn end_line(&mut self) {

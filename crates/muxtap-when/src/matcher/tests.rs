@@ -281,6 +281,18 @@ fn an_agent_fires_at_a_new_state_and_a_new_question() {
     assert_eq!(world.agent(AgentState::Idle, None), []);
 }
 
+/// The agents are listed again after each change of the rules, also those that have ended.
+#[test]
+fn the_end_of_an_agent_fires_once() {
+    let mut world = World::new("[[when]]\nname='end'\nagent='ended'\nnotify=true\nevery='100ms'\n");
+    assert_eq!(world.agent(AgentState::Working, None), []);
+    assert_eq!(world.agent(AgentState::Ended, None), one("end", ""));
+    world.pass(MINUTE);
+    assert_eq!(world.agent(AgentState::Ended, None), [], "the same one");
+    assert_eq!(world.agent(AgentState::Working, None), []);
+    assert_eq!(world.agent(AgentState::Ended, None), one("end", ""));
+}
+
 #[test]
 fn only_panes_with_the_agent_count() {
     let mut world = World::new("[[when]]\nname='a'\noutput='x'\nagents=['claude']\nnotify=true\nevery='100ms'\n");
@@ -298,6 +310,7 @@ fn commands_progress_notifications_and_ends_fire() {
         "[[when]]\nname='failed'\ncommand=true\nstatus='!0'\nlonger='10s'\nnotify=true\n\
          [[when]]\nname='progress'\nprogress='failed'\nnotify=true\n\
          [[when]]\nname='told'\nnotification='ready'\nnotify=true\n\
+         [[when]]\nname='both'\nnotification='(?s)Build.*failed'\nnotify=true\n\
          [[when]]\nname='ended'\nended=true\nstatus=3\nnotify=true\n",
     );
     let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(1), offset: 0 };
@@ -316,8 +329,11 @@ fn commands_progress_notifications_and_ends_fire() {
     let progress = |state| Event::Progress { pane: PaneId(1), state, percent: None };
     assert!(world.event(&progress(ProgressState::Running)).fired.is_empty());
     assert_eq!(texts(&world.event(&progress(ProgressState::Failed))), one("progress", ""));
-    let notification = Event::Notification { pane: PaneId(1), title: "t".into(), body: "ready".into() };
-    assert_eq!(texts(&world.event(&notification)), one("told", "t\nready"));
+    // OSC 777.
+    let notification =
+        |title: &str, body: &str| Event::Notification { pane: PaneId(1), title: title.into(), body: body.into() };
+    assert_eq!(texts(&world.event(&notification("t", "ready"))), one("told", "t\nready"));
+    assert_eq!(texts(&world.event(&notification("Build", "it failed"))), one("both", "Build\nit failed"));
     let end = |status| Event::PaneExited { pane: PaneId(1), exit_status: Some(status), exit_signal: None };
     assert!(world.event(&end(0)).fired.is_empty());
     assert_eq!(texts(&world.event(&end(3))), one("ended", ""));

@@ -93,6 +93,11 @@ impl Ring {
         Uncopied { ring: self, copied }
     }
 
+    /// Returns where the sealed segments end: the start of the last segment.
+    pub fn sealed_end(&self) -> u64 {
+        self.segments.back().map_or(self.end, |last| last.start)
+    }
+
     /// Copies sealed segments that begin at `from` or later and before `to`, about `most` bytes of them,
     /// and notes them in `copied`. Returns them and where the next copy begins; `None`: there are no more.
     pub fn copy_sealed(&self, from: u64, to: u64, most: usize, copied: &mut Copied) -> Option<(SealedSegments, u64)> {

@@ -137,13 +137,14 @@ enum Outcome {
     Waiting { id: u64, wait: OwnedWait },
 }
 
-/// Takes the host out of a request's targets. Returns the tmux server that the request selects.
-/// `visit`: passes each target of the request to its argument.
-fn placed(
+/// Takes the host out of a request's targets, when the hosts are known that they may name. Returns the
+/// tmux server that the request selects. `visit`: passes each target of the request to its argument.
+async fn placed(
     app: &App,
     mut at: ServerQuery,
-    visit: impl FnOnce(&mut dyn FnMut(TargetField<'_>)),
+    mut visit: impl FnMut(&mut dyn FnMut(TargetField<'_>)) + Send,
 ) -> Result<muxtap_engine::Server> {
+    app.engine.await_hosts(&at, &mut visit).await;
     app.engine.place(&mut at, visit)?;
     crate::server(app, &at)
 }
@@ -353,7 +354,7 @@ impl<S: Socket> Session<S> {
         let binary = request.binary;
         self.run_on_engine(async move {
             let subscribed = async {
-                let server = placed(&app, at, |visit| request.visit_targets(visit))?;
+                let server = placed(&app, at, |visit| request.visit_targets(visit)).await?;
                 server.subscribe(&request).await
             };
             match subscribed.await {
@@ -368,7 +369,7 @@ impl<S: Socket> Session<S> {
         self.run_on_engine(async move {
             let (id, mut pane) = (input.id, std::mem::take(&mut input.pane));
             let typed = async {
-                let server = placed(&app, at, |visit| visit(TargetField::One(&mut pane)))?;
+                let server = placed(&app, at, |visit| visit(TargetField::One(&mut pane))).await?;
                 server.input(&pane, &input.into_request()).await
             };
             Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
@@ -384,7 +385,7 @@ impl<S: Socket> Session<S> {
         let (app, at) = (self.app.clone(), self.at(wait.socket.take()));
         self.run_on_engine(async move {
             let begun = async {
-                let server = placed(&app, at, |visit| wait.request.visit_targets(visit))?;
+                let server = placed(&app, at, |visit| wait.request.visit_targets(visit)).await?;
                 server.begin_wait(&wait.request).await
             };
             match begun.await {

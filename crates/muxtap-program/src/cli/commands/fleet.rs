@@ -281,7 +281,7 @@ fn settings(description: &Description, member: &Member) -> String {
         // Writing to a String cannot fail; also below.
         let _ = writeln!(text, "offer = [{}]", offer.join(", "));
     }
-    if member.audit {
+    if member.audit.is_some() {
         text.push_str("audit = true\n");
     }
     text

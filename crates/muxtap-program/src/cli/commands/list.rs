@@ -283,8 +283,9 @@ pub(super) fn note_unreachable(hosts: &[HostInfo]) {
     for host in hosts {
         let error = host.error.as_deref().unwrap_or("cannot reach a host");
         let name = &host.name;
-        let way_out =
-            if host.configured { String::new() } else { format!("; `muxtap hosts forget {name}` removes it") };
+        // This host has no name.
+        let stays = host.configured || name.is_empty();
+        let way_out = if stays { String::new() } else { format!("; `muxtap hosts forget {name}` removes it") };
         output::note(&format!("{error}{way_out}"));
     }
 }
