@@ -54,8 +54,8 @@ pub fn member_of_audit(subject: &str) -> Option<&str> {
 /// holder can make, and always makes alike.
 pub fn audit_token(seed: &str) -> Option<String> {
     let signed = nkeys::KeyPair::from_seed(seed).ok()?.sign(b"muxtap: the copy of an audit log").ok()?;
-    let half = signed.get(..16)?;
-    Some(half.iter().map(|byte| format!("{byte:02x}")).collect())
+    let half: &[u8] = signed.get(..16)?;
+    Some(format!("{:032x}", u128::from_be_bytes(half.try_into().ok()?)))
 }
 
 /// The name of the NATS service whose instances are the members.

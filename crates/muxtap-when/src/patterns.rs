@@ -128,9 +128,10 @@ mod tests {
         let (mut found, mut from) = (Vec::new(), 0);
         while let Some(line) = patterns.next_line(lines, from) {
             from = line.end + 1;
-            let places = patterns.matching(&lines[line.clone()]);
+            let line = lines.get(line).unwrap();
+            let places = patterns.matching(line);
             if !places.is_empty() {
-                found.push((lines[line].to_owned(), places));
+                found.push((line.to_owned(), places));
             }
         }
         found
@@ -143,7 +144,7 @@ mod tests {
         let (mut looked_at, mut from) = (Vec::new(), 0);
         while let Some(line) = patterns.next_line(lines, from) {
             from = line.end + 1;
-            looked_at.push(&lines[line]);
+            looked_at.push(lines.get(line).unwrap());
         }
         assert_eq!(looked_at, ["aaa", "bc"]);
     }
@@ -169,7 +170,7 @@ mod tests {
         ) {
             let patterns = patterns(&chosen);
             let each: Vec<_> = chosen.iter().map(|pattern| regex::Regex::new(pattern).unwrap()).collect();
-            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
             let wanted = lines.iter().map(|line| {
                 let places: Vec<_> = (0..each.len()).filter(|place| each[*place].is_match(line)).collect();
                 (line.clone(), places)
