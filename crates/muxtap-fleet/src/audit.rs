@@ -28,7 +28,7 @@ const MESSAGE_BYTES: u64 = 64 << 10;
 /// The longest first line of a file by which it is recognized, in bytes.
 const LINE_BYTES: u64 = 16 << 10;
 /// The longest file that notes how far the copy is, in bytes: a first line with each byte escaped.
-const NOTE_BYTES: u64 = 8 * LINE_BYTES;
+const NOTE_BYTES: u64 = 128 << 10;
 /// How long lines are gathered after a message.
 const GATHER: Duration = Duration::from_secs(1);
 /// How long NATS may take to store a message.

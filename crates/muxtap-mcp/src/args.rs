@@ -518,7 +518,7 @@ pub struct Rename {
     pub target: String,
     /// New name
     pub name: Option<String>,
-    /// Of a pane or session; "" removes one
+    #[allow(missing_docs, reason = "the tool's text says it, in less of a model's context")]
     pub labels: Option<BTreeMap<String, String>>,
     /// As in list
     pub server: Option<String>,

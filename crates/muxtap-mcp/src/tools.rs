@@ -132,16 +132,12 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         ),
         tool::<args::Create, CreatedAnswer>("create", "Create a session, window or pane; returns its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session.", Ends),
-        tool::<args::Rename, DoneAnswer>(
-            "rename",
-            "Rename a session or window, title a pane, or label a pane or session.",
-            Changes,
-        ),
+        tool::<args::Rename, DoneAnswer>("rename", "Rename; label a pane or session, \"\" removes.", Changes),
         tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
         tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
         tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
         tool::<args::Watch, WatchOutput>("watch", "Report what happens in panes: output, exits, bells, agents.", Reads),
-        tool::<args::Search, SearchOutput>("search", "Find lines in everything that panes printed.", Reads),
+        tool::<args::Search, SearchOutput>("search", "Find lines that panes printed.", Reads),
     ]
 });
 

@@ -1,5 +1,7 @@
 //! The copies of audit logs, as the admin reads them (`docs/fleet.md`).
 
+use std::collections::HashSet;
+
 use async_nats::{
     Client,
     jetstream::{
@@ -29,6 +31,8 @@ pub struct Copies {
     _connection: Connection,
     stream: Stream,
     subject: String,
+    /// The subjects whose messages are copies.
+    known: HashSet<String>,
     /// Whether lines of several members are read.
     is_all: bool,
     next: u64,
@@ -57,23 +61,32 @@ impl Copies {
         })?;
         let stream = create(&connection.client).await?;
         let subject = name.map_or_else(|| subject::AUDITS.to_owned(), |name| subject::audit(name, "*"));
-        if let Some(name) = name.filter(|name| members.get(name).is_none())
-            && stream.get_first_raw_message_by_subject(&subject, 1).await.is_err()
-        {
-            return Err(Error::not_found(format!("unknown member `{name}`, and no copy has this name")));
+        // A reply of NATS can be sent to any other subject in a member's name.
+        let mut known = folder.audit_subjects()?;
+        if let Some(name) = name {
+            known.retain(|subject| subject::member_of_audit(subject) == Some(name));
+            if known.is_empty() {
+                return Err(Error::not_found(format!("unknown member `{name}`: its audit log is not copied")));
+            }
         }
-        Ok(Self { _connection: connection, stream, subject, is_all: name.is_none(), next: 1 })
+        Ok(Self { _connection: connection, stream, subject, known, is_all: name.is_none(), next: 1 })
     }
 
     /// Returns the next lines, in the order in which NATS has stored them: as they are in the member's
     /// files, or with the field `host` if those of all are read. `None`: there are no more.
     pub async fn next(&mut self) -> Result<Option<String>> {
-        let message = match self.stream.get_first_raw_message_by_subject(&self.subject, self.next).await {
-            Ok(message) => message,
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(None),
-            Err(error) => return Err(unusable(&error)),
+        let message = loop {
+            let found = self.stream.get_first_raw_message_by_subject(&self.subject, self.next).await;
+            let message = match found {
+                Ok(message) => message,
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(None),
+                Err(error) => return Err(unusable(&error)),
+            };
+            self.next = message.sequence + 1;
+            if self.known.contains(message.subject.as_str()) {
+                break message;
+            }
         };
-        self.next = message.sequence + 1;
         let lines = String::from_utf8_lossy(&message.payload);
         let member = subject::member_of_audit(&message.subject).unwrap_or_default();
         Ok(Some(if self.is_all { with_host(&lines, member) } else { lines.into_owned() }))

@@ -1,6 +1,7 @@
 //! The folder of a fleet: its files, and every change to them.
 
 use std::{
+    collections::HashSet,
     fs::{self, DirBuilder, File},
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
@@ -219,6 +220,19 @@ impl Folder {
                 error.message
             ))
         })
+    }
+
+    /// Returns the subjects of the copies of audit logs: of members, and of those that were revoked.
+    pub(super) fn audit_subjects(&self) -> Result<HashSet<String>> {
+        let members = self.members()?;
+        let current = members.iter().filter_map(|member| Some((member.name.clone(), member.audit.clone()?)));
+        let revoked = if self.file(REVOKED).exists() { self.read(REVOKED)? } else { String::new() };
+        let revoked = revoked.lines().filter_map(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).ok()?;
+            let field = |name: &str| Some(record.get("member")?.get(name)?.as_str()?.to_owned());
+            Some((field("name")?, field("audit")?))
+        });
+        Ok(current.chain(revoked).map(|(name, token)| subject::audit(&name, &token)).collect())
     }
 
     /// Returns its description.
