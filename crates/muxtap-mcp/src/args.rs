@@ -518,7 +518,7 @@ pub struct Rename {
     pub target: String,
     /// New name
     pub name: Option<String>,
-    #[allow(missing_docs, reason = "the tool's text says it, in less of a model's context")]
+    /// "" removes
     pub labels: Option<BTreeMap<String, String>>,
     /// As in list
     pub server: Option<String>,

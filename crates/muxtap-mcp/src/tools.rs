@@ -132,7 +132,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         ),
         tool::<args::Create, CreatedAnswer>("create", "Create a session, window or pane; returns its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session.", Ends),
-        tool::<args::Rename, DoneAnswer>("rename", "Rename; label a pane or session, \"\" removes.", Changes),
+        tool::<args::Rename, DoneAnswer>("rename", "Rename; label a pane or session.", Changes),
         tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
         tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
         tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
