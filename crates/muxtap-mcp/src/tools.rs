@@ -134,9 +134,9 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session.", Ends),
         tool::<args::Rename, DoneAnswer>("rename", "Rename; label a pane or session.", Changes),
         tool::<args::Resize, DoneAnswer>("resize", "Resize, zoom or lay out panes and windows.", Changes),
-        tool::<args::Select, DoneAnswer>("select", "Focus a window or pane, or leave its copy mode.", Changes),
+        tool::<args::Select, DoneAnswer>("select", "Focus a window or pane; or leave copy mode.", Changes),
         tool::<args::Respawn, DoneAnswer>("respawn", "Restart a pane's program.", Types),
-        tool::<args::Watch, WatchOutput>("watch", "Report what happens in panes: output, exits, bells, agents.", Reads),
+        tool::<args::Watch, WatchOutput>("watch", "Report output, exits, bells and agents of panes.", Reads),
         tool::<args::Search, SearchOutput>("search", "Find lines that panes printed.", Reads),
     ]
 });
