@@ -88,6 +88,8 @@ impl Later {
                 // The other daemon was also replaced.
                 None if ids.is_moved => self.body = None,
                 None => return None,
+                // That daemon has ended between two events: they go on in the one that has taken over from it.
+                Some(Err(_)) if ids.is_at_last() => self.body = None,
                 Some(Err(error)) => return Some(Err(error)),
             }
         }
@@ -141,6 +143,20 @@ struct Ids {
     line: Vec<u8>,
     /// Whether the last line says that the stream continues elsewhere.
     is_moved: bool,
+    /// Whether the last whole event has an id.
+    has_id: bool,
+    open: OpenEvent,
+}
+
+/// What was read of an event that has not ended.
+#[cfg(feature = "daemon")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum OpenEvent {
+    /// Nothing but comments.
+    #[default]
+    Nothing,
+    Fields,
+    Id,
 }
 
 #[cfg(feature = "daemon")]
@@ -156,9 +172,20 @@ impl Ids {
             let line = line.strip_suffix(b"\n").unwrap_or(&line);
             if let Some(id) = line.strip_prefix(b"id: ") {
                 *last = String::from_utf8_lossy(id).into_owned();
+                self.open = OpenEvent::Id;
+            } else if line.is_empty() {
+                let open = std::mem::take(&mut self.open);
+                self.has_id = if open == OpenEvent::Nothing { self.has_id } else { open == OpenEvent::Id };
+            } else if !line.starts_with(b":") && self.open == OpenEvent::Nothing {
+                self.open = OpenEvent::Fields;
             }
             self.is_moved |= line == MOVED.trim_ascii_end();
         }
+    }
+
+    /// Returns whether all that was read ends with the event of the last id.
+    fn is_at_last(&self) -> bool {
+        self.has_id && self.line.is_empty() && self.open == OpenEvent::Nothing
     }
 }
 
@@ -218,6 +245,19 @@ mod tests {
                 ids.read(piece, &mut last);
             }
             assert_eq!((ids.is_moved, last.as_str()), (true, "second"), "{cut}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_cut_or_has_no_id_is_noticed() {
+        let stream = b"id: first\n\nevent: output\ndata: {}\nid: second\n\n:\n\nevent: bell\ndata: {}\n\n:\n\n";
+        for cut in 1..=stream.len() {
+            let (mut ids, mut last) = (Ids::default(), String::new());
+            let begun = stream.get(..cut).unwrap();
+            ids.read(begun, &mut last);
+            // At the ends of the events with an id, and in the comment that follows.
+            let is_at_last = [11, 46, 48, 49].contains(&cut);
+            assert_eq!(ids.is_at_last(), is_at_last, "{cut}: {:?}", std::str::from_utf8(begun));
         }
     }
 }
