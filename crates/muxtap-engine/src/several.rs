@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Lists items of several hosts by `list`, each host's in turn. Also returns the hosts that gave
-    /// no list. One that is slow or absent delays the list by at most [`LIST_LIMIT`].
+    /// no list. One that is slow or absent delays the list by 3 s at most.
     ///
     /// Errors: what is wrong with the request itself; the first error if no host gave a list.
     pub async fn list_parts<T, F>(&self, parts: Vec<Part>, list: impl Fn(Part) -> F) -> Result<(Vec<T>, Vec<HostInfo>)>
