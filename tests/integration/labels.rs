@@ -197,8 +197,8 @@ fn a_session_keeps_its_own_labels_alone() {
     assert_eq!(own(), "team=é");
 }
 
-/// A window that several sessions link has the labels of the oldest one, muxtap's own session is none of
-/// them, and a stream follows panes of a session that is labeled later.
+/// A window that several sessions link has the labels of the oldest one that is not muxtap's own, and a
+/// stream follows panes of a session that is labeled later.
 #[test]
 fn a_stream_follows_the_panes_of_a_session_that_is_labeled() {
     let world = World::with_server();

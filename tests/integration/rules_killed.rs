@@ -199,8 +199,8 @@ fn each_firing_of_100_killed_daemons_happens_once_or_is_named() {
             journal.begun.iter().filter(|(id, _)| !earlier.contains(*id)).map(|(_, of)| of).collect();
         assert_eq!(of_round.len(), of_round.iter().collect::<HashSet<_>>().len(), "a rule fired twice in a pane");
         assert!(is_early || of_round.len() == FIRINGS, "each rule fires in each pane");
-        // The journal's line is the first trace of a firing: whether the daemon had seen an
-        // event without a line cannot be told.
+        // The journal's line is the first trace of a firing: it does not show whether the daemon
+        // had seen an event without a line.
         unseen += FIRINGS - of_round.len();
     }
     // Requests whose daemon was killed may still be on their way to the server.

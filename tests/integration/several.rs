@@ -73,6 +73,11 @@ fn wait(world: &World, wait: &Value) -> Value {
     world.http("POST", "/v1/waits", Some(wait)).json()
 }
 
+/// Returns a wait for all panes `work` of the hosts `web-*`.
+fn wait_on_both(pattern: &str, mode: &str) -> Value {
+    json!({"panes": ["web-*/work"], "patterns": [pattern], "mode": mode, "since": "start", "timeout_ms": 100_000})
+}
+
 const WEB: [(&str, &str); 2] = [("web-1", "read,input,create"), ("web-2", "read,input,create")];
 
 #[test]
@@ -125,7 +130,7 @@ fn a_wait_on_several_hosts_ends_on_all_when_it_is_decided() {
     let (scene, _proxy) = Scene::new(&WEB);
     let near = &scene.near;
     let hosts = ["web-1", "web-2"];
-    let asked = |pattern: &str, mode: &str| json!({"panes": ["web-*/work"], "patterns": [pattern], "mode": mode, "since": "start", "timeout_ms": 100_000});
+    let asked = wait_on_both;
     // HTTP: the second host decides.
     let held = near.http_send("POST", "/v1/waits", Some(&asked("end 7", "any")));
     scene.await_waits(&hosts, 1);
@@ -186,8 +191,7 @@ fn a_wait_on_several_hosts_ends_on_all_when_it_is_decided() {
 #[test]
 fn a_wait_on_several_hosts_outlives_a_lost_link() {
     let (scene, proxy) = Scene::new(&WEB);
-    let asked = json!({"panes": ["web-*/work"], "patterns": ["end 11"], "mode": "all", "since": "start",
-        "timeout_ms": 100_000});
+    let asked = wait_on_both("end 11", "all");
     let held = scene.near.http_send("POST", "/v1/waits", Some(&asked));
     scene.await_waits(&["web-1", "web-2"], 1);
     proxy.cut();
@@ -232,7 +236,7 @@ fn a_host_that_takes_no_part_is_named() {
     let (scene, _proxy) = Scene::new(&[("web-1", "read,input"), ("web-2", "input"), ("web-3", "read,input")]);
     let near = &scene.near;
     scene.host("web-3").muxtap(&["stop"]);
-    let asked = |mode: &str| json!({"panes": ["web-*/work"], "patterns": ["ready"], "mode": mode, "since": "start", "timeout_ms": 100_000});
+    let asked = |mode: &str| wait_on_both("ready", mode);
     eventually("it is known to be absent", || {
         let list = near.http("GET", "/v1/panes?targets=web-*%2Fwork", None).json();
         list["panes"].as_array().unwrap().len() == 1 && names(&list["unreachable"]) == ["web-2", "web-3"]

@@ -100,7 +100,7 @@ impl Fleet {
 
 async fn run(fleet: Arc<Inner>, mut log: Log) {
     let mut state = fleet.state.subscribe();
-    let mut told = String::new();
+    let mut last_problem = String::new();
     loop {
         let joined = async {
             loop {
@@ -121,9 +121,9 @@ async fn run(fleet: Arc<Inner>, mut log: Log) {
             () = connection.lost.cancelled() => continue,
         };
         // The same problem is reported once.
-        if told != error.message {
+        if last_problem != error.message {
             tracing::warn!("fleet: the audit log is not copied: {error}");
-            told = error.message;
+            last_problem = error.message;
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
@@ -173,7 +173,7 @@ impl Position {
     fn after(self, stored: Stored, is_repeated: bool) -> Self {
         let sent = self.sent.unwrap_or_default();
         match stored {
-            // Nobody else knows the subject: it is the message that was sent before.
+            // No other member knows the subject: it is the message that was sent before.
             Stored::NotAfter(last) if is_repeated && last > self.last => self.stored(sent, last),
             // What is known about this member's last message is wrong, or the stream has none any more.
             Stored::NotAfter(last) => {

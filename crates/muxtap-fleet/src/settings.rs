@@ -94,7 +94,7 @@ impl Settings {
             Some(path) => seed(&read_credentials(path)?).and_then(subject::audit_token).ok_or_else(|| {
                 Error::invalid(format!("credentials: {} contains no seed, which audit needs", path.display()))
             })?,
-            // NATS permits everything to everyone.
+            // Without credentials, NATS permits every subject to every client.
             None => "open".to_owned(),
         };
         Ok(subject::audit(&self.name, &token))

@@ -46,8 +46,6 @@ use super::{
 
 /// How long open requests may take to finish before the daemon is replaced.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
-/// How often a request that changes nothing is sent to the daemon that has taken over.
-const TRIES: u32 = 4;
 /// How long a connection may take to be switched to the conversation of two daemons.
 const SWITCH_LIMIT: Duration = Duration::from_secs(10);
 
@@ -407,19 +405,12 @@ impl App {
         headers: &[(&'static str, &str)],
         body: &Bytes,
     ) -> muxtap_api::Result<Response> {
-        let mut tries = 1;
-        loop {
-            let mut request = Request::builder().method(method).uri(uri);
-            for (name, value) in headers {
-                request = request.header(*name, *value);
-            }
-            let request = request.body(Body::from(body.clone())).map_err(|error| Error::internal(error.to_string()))?;
-            match ask(Path::new(&self.daemon.about.socket), request).await {
-                // A daemon that was replaced meanwhile may end before it has read the request.
-                Err(_) if *method == Method::GET && tries < TRIES => tries += 1,
-                asked => return asked,
-            }
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
+        let request = request.body(Body::from(body.clone())).map_err(|error| Error::internal(error.to_string()))?;
+        ask(Path::new(&self.daemon.about.socket), request).await
     }
 
     /// Sends a request to the daemon that has taken over, and that has not been replaced.

@@ -68,10 +68,11 @@ async fn wait_on_several(
     let key = again.key.clone().unwrap_or_else(nonce::hex64);
     let reopened = Reopened::of_several(request, &key)?;
     continues(&request.parts);
+    let waits = peers.wait_on_several(engine, parts.to_vec(), &request.fields.0, Some(key.clone()), again.hold);
     let mut answer = tokio::select! {
         biased;
         () = app.replacing().taken_over() => return reopened.ask(request).await,
-        answer = peers.wait_on_several(engine, parts.to_vec(), &request.fields.0, Some(key.clone()), again.hold) => answer?,
+        answer = waits => answer?,
     };
     if answer.outcome == WaitOutcome::Pending
         && let Some(several) = peers.several(&answer.id)

@@ -180,6 +180,11 @@ impl OpenConnections {
         self.1.send_replace(Accepts::NoMore);
     }
 
+    /// Returns whether another process has the listeners.
+    fn are_left(&self) -> bool {
+        *self.1.borrow() == Accepts::NoMore
+    }
+
     /// Resolves when connections are accepted, or no longer.
     async fn accepts(&self, wanted: bool) {
         // The sender lives as long as `self`.
@@ -248,6 +253,7 @@ async fn accept_all(
         limits,
         writers,
         stop,
+        all: open.clone(),
         open: TaskTracker::new(),
         cut: CancellationToken::new(),
         idle_cut: CancellationToken::new(),
@@ -290,8 +296,7 @@ async fn accept_all(
     }
     drop(listener);
     server.open.close();
-    let is_left = *open.1.borrow() == Accepts::NoMore;
-    if is_left {
+    if open.are_left() {
         if timeout(limits.grace, server.open.wait()).await.is_err() {
             // Half a request must not keep the process; a response in progress does.
             server.idle_cut.cancel();
@@ -367,6 +372,8 @@ struct Server {
     limits: Limits,
     writers: Handle,
     stop: CancellationToken,
+    /// The connections of all services.
+    all: OpenConnections,
     open: TaskTracker,
     /// Cancelled to cut connections in any state.
     cut: CancellationToken,
@@ -444,6 +451,7 @@ impl Server {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let (is_stream, is_moved) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let has_begun = Arc::<AtomicBool>::default();
         let responding = Arc::new(());
         let is_idle = {
             let (cut, responding) = (self.idle_cut.clone(), Arc::downgrade(&responding));
@@ -464,8 +472,10 @@ impl Server {
             out_of_descriptors: self.out_of_descriptors,
             is_stream: is_stream.clone(),
             is_moved: is_moved.clone(),
+            has_begun: has_begun.clone(),
             responding,
         };
+        let shutdown = Shutdown { stop: self.stop.clone(), all: self.all.clone(), has_begun };
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.out_of_descriptors {
             Some(LENT_HEAD)
@@ -477,7 +487,7 @@ impl Server {
             Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
         let ended = tokio::select! {
             biased;
-            ended = drive(connection.as_mut(), &self.stop, Some(&is_stream)) => ended?,
+            ended = drive(connection.as_mut(), &shutdown, Some(&is_stream)) => ended?,
             () = is_idle => true,
         };
         if ended {
@@ -487,7 +497,7 @@ impl Server {
             async move {
                 is_moved.store(true, Ordering::Release);
                 tokio::select! {
-                    _ = drive(connection.as_mut(), &self.stop, None) => {}
+                    _ = drive(connection.as_mut(), &shutdown, None) => {}
                     () = self.cut.cancelled() => {}
                     () = permit.lost() => {}
                 }
@@ -522,25 +532,51 @@ pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> io::Result<tokio::net:
     tokio::net::UnixStream::from_std(std::os::unix::net::UnixStream::from(own))
 }
 
+/// When a connection is shut down.
+struct Shutdown {
+    stop: CancellationToken,
+    all: OpenConnections,
+    /// Whether a request of the connection has begun.
+    has_begun: Arc<AtomicBool>,
+}
+
+impl Shutdown {
+    /// Returns whether the service has stopped and the connection is shut down. hyper would close one on
+    /// which it has read nothing, and its caller would lose a request that is on its way: if another
+    /// process has the listeners, the first request is awaited, until [`Limits::grace`] has passed.
+    fn is_due(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed) || !self.all.are_left()
+    }
+}
+
 /// Drives a connection until it ends or its response is a stream. Returns whether it has ended.
 async fn drive<I, S>(
     mut connection: Pin<&mut http1::UpgradeableConnection<I, S>>,
-    stop: &CancellationToken,
+    shutdown: &Shutdown,
     until: Option<&AtomicBool>,
 ) -> hyper::Result<bool>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
 {
-    let mut stopped = std::pin::pin!(stop.cancelled().fuse());
+    let mut stopped = std::pin::pin!(shutdown.stop.cancelled().fuse());
+    let (mut is_stopped, mut is_shut_down) = (false, false);
     std::future::poll_fn(|context| {
-        if stopped.as_mut().poll(context).is_ready() {
-            connection.as_mut().graceful_shutdown();
-        }
-        match connection.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(ended.map(|()| true)),
-            Poll::Pending if until.is_some_and(|until| until.load(Ordering::Relaxed)) => Poll::Ready(Ok(false)),
-            Poll::Pending => Poll::Pending,
+        is_stopped |= stopped.as_mut().poll(context).is_ready();
+        loop {
+            if is_stopped && !is_shut_down && shutdown.is_due() {
+                is_shut_down = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            match connection.as_mut().poll(context) {
+                Poll::Ready(ended) => return Poll::Ready(ended.map(|()| true)),
+                Poll::Pending if until.is_some_and(|until| until.load(Ordering::Relaxed)) => {
+                    return Poll::Ready(Ok(false));
+                }
+                // Its first request has just begun.
+                Poll::Pending if is_stopped && !is_shut_down && shutdown.is_due() => {}
+                Poll::Pending => return Poll::Pending,
+            }
         }
     })
     .await
@@ -557,6 +593,7 @@ struct Requests {
     is_stream: Arc<AtomicBool>,
     /// Whether the connection is driven by the threads that write streams.
     is_moved: Arc<AtomicBool>,
+    has_begun: Arc<AtomicBool>,
     /// Each request that is open has a clone.
     responding: Arc<()>,
 }
@@ -567,6 +604,7 @@ impl Service<Request<Incoming>> for Requests {
     type Future = BoxFuture<'static, Result<Response, Infallible>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        self.has_begun.store(true, Ordering::Relaxed);
         let extensions = request.extensions_mut();
         extensions.insert(self.peer);
         extensions.insert(self.permit.clone());

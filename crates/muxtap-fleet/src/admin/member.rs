@@ -75,7 +75,8 @@ impl Member {
         }
         if !self.is_admin() && !offers && !uses && self.audit.is_none() {
             return Err(Error::invalid(format!(
-                "no permissions for member `{}`: expected tiers that it offers, tiers that it uses, or a copy of its audit log",
+                "no permissions for member `{}`: expected tiers that it offers, tiers that it uses, or a copy of its \
+                 audit log",
                 self.name
             )));
         }
@@ -261,7 +262,8 @@ mod tests {
                 match added {
                     Some((offer, uses, hosts)) => {
                         let before = members.clone();
-                        let member = Member { name, key: key(number + 1), offer, uses, hosts, audit: (number % 3 == 0).then(|| "0a".to_owned()) };
+                        let audit = (number % 3 == 0).then(|| "0a".to_owned());
+                        let member = Member { name, key: key(number + 1), offer, uses, hosts, audit };
                         if members.add(member).is_err() {
                             prop_assert_eq!(&members, &before);
                         }
@@ -299,7 +301,8 @@ mod tests {
                 members.add(Member { name: host.into(), key: key(number), offer, uses, hosts, audit: None }).unwrap();
             }
             let (offer, hosts) = (Vec::new(), vec![pattern.clone()]);
-            members.add(Member { name: "c".into(), key: key(4), offer, uses: uses.clone(), hosts, audit: None }).unwrap();
+            let (name, key) = ("c".to_owned(), key(4));
+            members.add(Member { name, key, offer, uses: uses.clone(), hosts, audit: None }).unwrap();
             let publish = members.permissions(members.get("c").unwrap()).publish;
             for host in ["a", "b", "ab", "bb", "c"] {
                 let of = |host| publish.contains(&crate::subject::of_tier(host, tier));

@@ -213,6 +213,25 @@ async fn half_a_request_does_not_keep_a_process_that_another_one_has_replaced() 
 }
 
 #[tokio::test]
+async fn a_request_that_is_on_its_way_when_another_process_takes_over_is_answered() {
+    let router = Router::new().route("/", get(|| async { "answered" }));
+    let open = OpenConnections::default();
+    let served = served_until(router, Limits { head: None, ..Limits::TCP }, open.clone()).await;
+    let mut fresh = TcpStream::connect(served.addr).await.unwrap();
+    open.0.subscribe().wait_for(|open| *open == 1).await.unwrap();
+    open.leave_listeners();
+    served.stop.cancel();
+    // Lets the service shut down what it shuts down at once.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    fresh.write_all(b"GET / HTTP/1.1\r\nhost: m\r\n\r\n").await.unwrap();
+    // The connection ends after the response.
+    assert!(rest(fresh).await.ends_with("answered"));
+    timeout(NEVER, served.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_stream_is_written_by_other_threads_from_its_first_byte_on() {
     const PIECES: usize = 8;
     let threads = Arc::new(std::sync::Mutex::new(Vec::new()));
