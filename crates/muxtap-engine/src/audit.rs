@@ -354,7 +354,7 @@ impl Drop for LineLog {
 
 /// Writes lines, all queued ones at once: a program with a thousand requests per second does not
 /// cost a write and a wake-up for each.
-fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>, written: &watch::Sender<u64>) {
+fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>, batches: &watch::Sender<u64>) {
     let (mut failing, mut next) = (false, None);
     while let Some(first) = next.take().or_else(|| lines.recv().ok()).filter(|line| line != CLOSE) {
         let (mut length, mut batch) = (first.len(), vec![first]);
@@ -383,7 +383,7 @@ fn write_all(mut file: LogFile, lines: &mpsc::Receiver<Vec<u8>>, written: &watch
             }
         }
         failing &= written.is_err();
-        written.send_modify(|batches| *batches += 1);
+        batches.send_modify(|number| *number += 1);
         if next.is_none() {
             // Senders cause no wake-ups meanwhile: their lines are gathered.
             std::thread::sleep(GATHER);
