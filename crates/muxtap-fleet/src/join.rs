@@ -11,7 +11,7 @@ use async_nats::{Client, ClientError, ConnectErrorKind, Event};
 use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::clock::now_ms;
 use tokio::{
-    sync::{broadcast, mpsc, watch},
+    sync::{Notify, broadcast, mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -286,10 +286,13 @@ impl Inner {
         // Of two that ask at the same time, the later one leaves when it hears the other.
         let mut tasks = JoinSet::new();
         let (claims, mut claimed) = mpsc::channel(1);
-        let inner = self.clone();
+        let returned = Arc::new(Notify::new());
+        let (inner, own) = (self.clone(), returned.clone());
         match Questions::subscribe(client, &self.me).await {
             Ok(questions) => drop(tasks.spawn(questions.serve(move |member| {
-                if member.name == inner.me.name {
+                if member.instance == inner.me.instance {
+                    own.notify_one();
+                } else if member.name == inner.me.name {
                     drop(claims.try_send(member));
                 } else {
                     let _ = inner.met(&member);
@@ -310,18 +313,19 @@ impl Inner {
         if let Err(error) = self.announce(client).await {
             return self.unusable(&error);
         }
+        // A flush says that the bytes were written. The announcement comes back when NATS has read it, and so
+        // all subscriptions before it: from then on, no link to this host is without a responder.
+        if !self.me.offer.is_empty() && tokio::time::timeout(OPEN_LIMIT, returned.notified()).await.is_err() {
+            let limit = OPEN_LIMIT.as_secs();
+            return self.unusable(&format!("this daemon's own announcement did not come back in {limit} s"));
+        }
         self.state.send_replace(State::Joined);
         tracing::info!("fleet {}: joined as {}", self.settings.url, self.me.name);
         let looks = async {
             loop {
                 let same = tokio::select! {
                     Some(()) = due.recv() => service::list(client, Some(&self.me.name)).await.unwrap_or_default(),
-                    Some(other) = claimed.recv() => {
-                        if other.instance == self.me.instance {
-                            continue;
-                        }
-                        vec![other]
-                    }
+                    Some(other) = claimed.recv() => vec![other],
                 };
                 if let Some(other) = same.iter().find(|member| self.is_rival(member)) {
                     return taken(other);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_nats::{Client, Message, RequestErrorKind, Subscriber};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use muxtap_api::{Error, ErrorCode, Result, Tier};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ const PROTOCOL: u32 = 1;
 const KEYS: &str = "keys";
 /// How long a host may take to open a link, and a caller to send its first frame.
 pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(5);
+/// The pauses, in milliseconds, after which a host that offers a tier, but does not serve it yet, is asked
+/// again: the servers of a cluster learn of a new host one after another.
+const NOT_YET_MS: [u64; 5] = [50, 100, 200, 400, 800];
 /// The longest request to open a link, in bytes.
 const OPEN_BYTES: usize = 4096;
 /// The most links of one tier whose callers have sent nothing yet; another one replaces the oldest.
@@ -208,29 +212,38 @@ impl Inner {
         };
         let from = client.subscribe(inbox.clone()).await.map_err(|error| self.unusable(&error))?;
         let open = Open { protocol: PROTOCOL, version: self.me.version.clone(), inbox };
-        let payload = serde_json::to_vec(&open).map_err(|error| Error::internal(error.to_string()))?;
-        let request = async_nats::Request::new().payload(payload.into()).timeout(Some(OPEN_LIMIT));
-        let answered = tokio::select! {
-            answered = client.send_request(subject.clone(), request) => answered,
-            () = is_refused => {
-                let message = format!(
-                    "host {host}: NATS does not permit `{tier}` on it to the member {}; an administrator of the fleet \
-                     can grant it",
-                    self.me.name
-                );
-                return Err(Error::new(ErrorCode::Unauthorized, message));
+        let payload: Bytes = serde_json::to_vec(&open).map_err(|error| Error::internal(error.to_string()))?.into();
+        let mut pauses = NOT_YET_MS.into_iter();
+        tokio::pin!(is_refused);
+        let message = loop {
+            let request = async_nats::Request::new().payload(payload.clone()).timeout(Some(OPEN_LIMIT));
+            let answered = tokio::select! {
+                answered = client.send_request(subject.clone(), request) => answered,
+                () = &mut is_refused => {
+                    let message = format!(
+                        "host {host}: NATS does not permit `{tier}` on it to the member {}; an administrator of the \
+                         fleet can grant it",
+                        self.me.name
+                    );
+                    return Err(Error::new(ErrorCode::Unauthorized, message));
+                }
+            };
+            match answered {
+                Ok(message) => break message,
+                Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+                    not_yet(client, host, tier).await?;
+                    let Some(pause) = pauses.next() else {
+                        let message = format!("host {host}: it has just joined the fleet; try again");
+                        return Err(Error::unavailable(message));
+                    };
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+                Err(error) if error.kind() == RequestErrorKind::TimedOut => {
+                    let message = format!("host {host}: no reply over NATS within {} s", OPEN_LIMIT.as_secs());
+                    return Err(Error::unavailable(message));
+                }
+                Err(error) => return Err(self.unusable(&error)),
             }
-        };
-        let message = match answered {
-            Ok(message) => message,
-            Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                return Err(self.not_open(client, host, tier).await);
-            }
-            Err(error) if error.kind() == RequestErrorKind::TimedOut => {
-                let message = format!("host {host}: no reply over NATS within {} s", OPEN_LIMIT.as_secs());
-                return Err(Error::unavailable(message));
-            }
-            Err(error) => return Err(self.unusable(&error)),
         };
         let answer: OpenAnswer = serde_json::from_slice(&message.payload)
             .map_err(|error| Error::internal(format!("host {host}: invalid reply over NATS: {error}")))?;
@@ -248,24 +261,21 @@ impl Inner {
             takes_keys: answer.can.iter().any(|can| can == KEYS),
         })
     }
+}
 
-    /// Returns the reason why a host opens no links of a tier.
-    async fn not_open(&self, client: &Client, host: &str, tier: Tier) -> Error {
-        match service::ask(client, host).await {
-            Ok(member) if member.offer.contains(&tier) => {
-                Error::unavailable(format!("host {host}: it has just joined the fleet; try again"))
-            }
-            Ok(member) => {
-                let offered = member.offer.iter().map(|tier| tier.as_str()).collect::<Vec<_>>().join(", ");
-                let offered = if offered.is_empty() { "nothing".to_owned() } else { format!("only: {offered}") };
-                let message = format!("host {host}: it does not offer `{tier}` to the fleet, {offered}");
-                Error::new(ErrorCode::ReadOnly, message)
-            }
-            Err(_) => {
-                Error::unavailable(format!("host {host}: its daemon is not connected to the fleet, or offers nothing"))
-            }
-        }
+/// Checks that a host that does not reply to requests of a tier offers it, and so will. Error: it will not.
+async fn not_yet(client: &Client, host: &str, tier: Tier) -> Result<()> {
+    let Ok(member) = service::ask(client, host).await else {
+        let message = format!("host {host}: its daemon is not connected to the fleet, or offers nothing");
+        return Err(Error::unavailable(message));
+    };
+    if member.offer.contains(&tier) {
+        return Ok(());
     }
+    let offered = member.offer.iter().map(|tier| tier.as_str()).collect::<Vec<_>>().join(", ");
+    let offered = if offered.is_empty() { "nothing".to_owned() } else { format!("only: {offered}") };
+    let message = format!("host {host}: it does not offer `{tier}` to the fleet, {offered}");
+    Err(Error::new(ErrorCode::ReadOnly, message))
 }
 
 fn forget_ended(links: &mut Links) {

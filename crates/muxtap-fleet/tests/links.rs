@@ -352,6 +352,32 @@ async fn links_that_are_asked_for_in_a_members_name_cut_none_of_its_own() {
     carry(again, host.links.recv().await.unwrap().pipe, 100_000).await;
 }
 
+/// The servers of a cluster learn of a host's subscriptions one after another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_seen_before_it_serves_is_asked_again() {
+    let nats = Nats::start("");
+    let amy = member(&nats, "amy", &[]).await;
+    let host = async_nats::ConnectOptions::new().custom_inbox_prefix("_INBOX.web-1").connect(nats.url()).await.unwrap();
+    let mut asked = host.subscribe("$SRV.INFO.muxtap.web-1").await.unwrap();
+    // NATS has read the subscription when it says that another subject has no responder.
+    host.request("_INBOX.web-1.none", "".into()).await.unwrap_err();
+    let serving = tokio::spawn(async move {
+        let info = serde_json::json!({
+            "name": "muxtap", "id": "web-1", "version": "0.1.0",
+            "metadata": {"offer": "read", "instance": "1", "since_ms": "1"},
+        });
+        let question = futures_util::StreamExt::next(&mut asked).await.unwrap();
+        let mut opened = host.subscribe("muxtap.v1.web-1.read.open").await.unwrap();
+        host.publish(question.reply.unwrap(), info.to_string().into()).await.unwrap();
+        let open = futures_util::StreamExt::next(&mut opened).await.unwrap();
+        host.publish(open.reply.unwrap(), r#"{"id":"1","version":"0.1.0"}"#.into()).await.unwrap();
+        host.flush().await.unwrap();
+    });
+    let opened = amy.fleet.open("web-1", Tier::Read).await.unwrap();
+    assert_eq!((opened.version.as_str(), opened.takes_keys), ("0.1.0", false));
+    serving.await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_leaves_cuts_its_links() {
     let nats = Nats::start("");
