@@ -340,7 +340,7 @@ pub struct RunAnswer {
     /// Whether the beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// Whether the shell ended with the command.
+    /// Whether the shell ended with the command; then tmux may have dropped the end of the output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shell_ended: bool,
     /// How the command's end was determined.

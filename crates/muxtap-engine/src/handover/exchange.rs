@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, Interest},
     net::UnixStream,
+    sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +46,11 @@ const CATCH_UP_AGAIN_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// How often panes are copied at most, after the first time, before pages can no longer type.
 const COPIES_AGAIN: usize = 4;
+/// A copy with at least as many bytes is restored with [`LOW_PRIORITY`]. A smaller one is waited for by pages, and soon done.
+const LARGE_COPY: usize = 1024 * 1024;
+/// The niceness of a thread that others should precede.
+#[cfg(target_os = "linux")]
+const LOW_PRIORITY: i32 = 10;
 /// The most bytes of a message.
 const LONGEST: u32 = 64 * 1024;
 
@@ -333,7 +339,11 @@ async fn prepare<T>(
         talk.steps.ended("await the copy", 0);
         let (copy, _) = talk.receive_descriptors(0, "the panes").await?;
         let bytes = copy.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
-        panes.add(BufReader::new(copy))?;
+        if bytes < LARGE_COPY {
+            panes.add(BufReader::new(copy))?;
+        } else {
+            panes = unhurried(move || panes.add(BufReader::new(copy)).map(|()| panes)).await?;
+        }
         talk.steps.ended("restore the copy", bytes);
         talk.send(&Message::Copied).await?;
     };
@@ -347,6 +357,22 @@ async fn prepare<T>(
     talk.expect(&Message::Go).await?;
     talk.steps.ended("await go", 0);
     Ok((prepared, beside))
+}
+
+/// Does work on a thread of low priority, where the system has such threads: the old daemon still responds, and goes
+/// first. Only what the old daemon has no lock for may be done so.
+async fn unhurried<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (done, result) = oneshot::channel();
+    let begun = std::thread::Builder::new().name("unhurried".into()).spawn(move || {
+        // On other systems this is the priority of the whole process, for good.
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::process::setpriority_process(None, LOW_PRIORITY) {
+            tracing::debug!("no low priority: {error}");
+        }
+        drop(done.send(work()));
+    });
+    begun.map_err(|error| failed("no thread can be started", &error))?;
+    result.await.map_err(|_| Error::internal("the copy cannot be restored"))?
 }
 
 /// One end of the conversation.
