@@ -54,6 +54,31 @@ impl<T: Serialize + DeserializeOwned + Copy> Aged for (T, Instant) {
     }
 }
 
+/// tokio's moments are the system's, except in tests with a clock of their own.
+impl Aged for tokio::time::Instant {
+    type Stored = u64;
+
+    fn stored(self, now: Now) -> u64 {
+        self.into_std().stored(now)
+    }
+
+    fn restored(at: u64, now: Now) -> Self {
+        Instant::restored(at, now).into()
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + Copy> Aged for (T, tokio::time::Instant) {
+    type Stored = (T, u64);
+
+    fn stored(self, now: Now) -> Self::Stored {
+        (self.0, self.1.stored(now))
+    }
+
+    fn restored((value, at): Self::Stored, now: Now) -> Self {
+        (value, Aged::restored(at, now))
+    }
+}
+
 impl<T: Aged> Aged for Option<T> {
     type Stored = Option<T::Stored>;
 

@@ -11,6 +11,10 @@ use std::hash::{BuildHasher as _, RandomState};
 
 /// Returns 64 bits that differ from call to call, process to process.
 pub fn number() -> u64 {
+    #[cfg(feature = "replay")]
+    if let Some(number) = replayed::next() {
+        return number;
+    }
     RandomState::new().hash_one(0)
 }
 
@@ -23,6 +27,33 @@ pub fn hex64() -> String {
 pub fn hex32() -> String {
     format!("{:08x}", number() as u32)
 }
+
+#[cfg(feature = "replay")]
+mod replayed {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The state of the thread's sequence; `None`: its nonces are not replayed.
+        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// Returns the next number of the thread's sequence (SplitMix64), if it has one.
+    pub(super) fn next() -> Option<u64> {
+        let state = STATE.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        STATE.set(Some(state));
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Some(mixed ^ (mixed >> 31))
+    }
+
+    /// Makes this thread's nonces a sequence that `seed` determines; `None`: random again.
+    pub fn replay(seed: Option<u64>) {
+        STATE.set(seed);
+    }
+}
+
+#[cfg(feature = "replay")]
+pub use replayed::replay;
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,9 @@
 //! Deadlines of requests.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muxtap_api::{Error, Result};
+use tokio::time::Instant;
 
 use super::limits;
 
@@ -37,7 +38,7 @@ impl Deadline {
     /// Awaits a reply of tmux until the deadline. After that, the error says that tmux does not
     /// respond, and `so`. However short the timeout, tmux has [`limits::ANSWER_GRACE`] to reply.
     pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
+        tokio::time::timeout_at(self.at(), answer).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
                 "tmux does not respond: after {} ms {so}; is the server stopped or overloaded?",
                 self.begun.elapsed().as_millis()

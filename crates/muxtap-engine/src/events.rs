@@ -14,7 +14,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     path::Path,
     sync::Arc,
-    time::Instant,
 };
 
 use muxtap_api::{
@@ -27,6 +26,7 @@ use muxtap_core::{
 };
 use muxtap_tmux::FollowAll;
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 use super::{
     Charge, Engine, PaneState, Server, limits,
@@ -655,7 +655,7 @@ impl Subscription {
 /// Resolves at this time, or never without one.
 async fn until(due: Option<Instant>) {
     match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
+        Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
     }
 }

@@ -12,7 +12,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use dashmap::DashMap;
@@ -24,6 +24,7 @@ use muxtap_tmux::{
     Topology, Value, is_absent,
 };
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{

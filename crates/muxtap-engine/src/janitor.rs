@@ -1,12 +1,10 @@
 //! The janitor drops expired panes and results, leaves sessions that are no longer in use, and
 //! keeps output and screens within the memory budget. It sleeps until something is due.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use muxtap_base::metrics;
+use tokio::time::Instant;
 
 use super::{PaneState, Shared};
 
@@ -20,7 +18,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         tokio::select! {
             () = shared.cancel.cancelled() => return,
             () = shared.retired.notified() => {}
-            () = async { tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()).await }, if due.is_some() => {}
+            () = async { tokio::time::sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => {}
         }
         let now = Instant::now();
         let dropping = due.is_some_and(|due| due <= now);

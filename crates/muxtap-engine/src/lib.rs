@@ -9,6 +9,7 @@ pub mod agents;
 pub mod audit;
 mod audit_scope;
 mod authority;
+mod blocking;
 mod change;
 mod changes;
 mod compile;
@@ -26,6 +27,8 @@ pub mod limits;
 mod options;
 mod pane;
 mod query;
+#[cfg(test)]
+mod replay;
 pub mod several;
 pub mod shell_integration;
 mod spawn;
@@ -36,7 +39,6 @@ use std::{
     collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
 };
 
 use muxtap_api::{Error, ErrorCode, Event, ServerStatus, WaitInfo};
@@ -44,6 +46,7 @@ use muxtap_base::nonce;
 use muxtap_tmux::{
     Address, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, same_socket,
 };
+use tokio::time::Instant;
 use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

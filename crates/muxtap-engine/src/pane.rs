@@ -32,7 +32,7 @@ mod strings;
 mod usage;
 mod watchers;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use muxtap_api::{Cursor, Epoch, Size};
 use muxtap_core::{
@@ -41,6 +41,7 @@ use muxtap_core::{
 };
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use self::{
     event_cache::EventCache,

@@ -1,9 +1,6 @@
 //! Attaching control clients: a guest in each session, or a hub.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, time::Duration};
 
 use muxtap_api::{Error, ErrorCode, Result, Unreachable};
 use muxtap_base::nonce;
@@ -14,6 +11,7 @@ use muxtap_core::protocol::{
     version::Version,
 };
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -23,7 +21,7 @@ use super::{
     launch::{self, FLAGS, FLAGS_OF_THE_FRAIL, PLACEHOLDER, StartServer},
     link::{NoLink, ServerIdentity, absent, empty, is_unanswered, unreadable},
     model::Covering,
-    program::{CallOutput, CoverageMode, ServerSpec},
+    program::{CallOutput, Client, CoverageMode, ServerSpec},
     rest::{IDENTITY, identity_of},
     topology::{HUB_MARK, HUB_NAME},
     transport::FIRST_ANSWER_LIMIT,
@@ -274,7 +272,7 @@ impl Inner {
             }
             id
         };
-        let connection = match Connection::open(id, client, self.clone(), &self.tasks) {
+        let connection = match self.begin_client(id, client) {
             Ok(connection) => connection,
             Err(error) => {
                 let error = self.spec.cannot_run(&error);
@@ -314,6 +312,16 @@ impl Inner {
                 )))
             }
         }
+    }
+
+    /// Starts a control client.
+    fn begin_client(self: &Arc<Self>, id: u64, client: Client) -> io::Result<Connection> {
+        #[cfg(feature = "played")]
+        if let Some(played) = self.spec.program.transport.as_ref().and_then(|transport| transport.played()) {
+            let opened = super::played::attach(played, &client.command)?;
+            return Ok(Connection::over(id, opened, self.clone(), &self.tasks));
+        }
+        Connection::open(id, client, self.clone(), &self.tasks)
     }
 
     /// Queries a client for its session. A user's hook that waits in the server's own queue

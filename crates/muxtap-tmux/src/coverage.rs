@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::FutureExt as _;
@@ -22,6 +22,7 @@ use muxtap_core::protocol::{
     notification::{Notification, Subscription},
 };
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{

@@ -13,7 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use muxtap_core::protocol::{
     command::{Command, CommandLine},
     ids::PaneId,
 };
+use tokio::time::Instant;
 
 use super::{
     connection::Request,

@@ -8,15 +8,12 @@
 //! Nor does a pane that is followed without a sink have a state: [`Flow::Following`] holds the sink
 //! that the observer returned for the content.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use muxtap_api::GapReason;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{

@@ -7,7 +7,7 @@
 use std::{
     os::fd::OwnedFd,
     sync::{Arc, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use muxtap_api::{Error, ErrorCode, Result};
@@ -19,6 +19,7 @@ use muxtap_core::protocol::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{

@@ -27,6 +27,8 @@ mod orphans;
 mod own_program;
 mod pauses;
 mod place;
+#[cfg(feature = "played")]
+pub mod played;
 mod probe;
 mod processes;
 mod program;

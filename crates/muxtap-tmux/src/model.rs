@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use muxtap_api::{Error, Size};
@@ -17,6 +17,7 @@ use muxtap_core::protocol::{
     layout::Layout,
 };
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -96,7 +97,7 @@ pub struct Refresh {
 #[derive(Default)]
 pub struct Model {
     pub(super) topology: Arc<Topology>,
-    pub(super) covering: HashMap<u64, Covering>,
+    pub(super) covering: BTreeMap<u64, Covering>,
     pub(super) next_connection: u64,
     /// Callers that want a server to be started; if none runs, it is started for the first of them.
     pub(super) starts: Vec<Arc<StartServer>>,
@@ -113,7 +114,7 @@ pub struct Model {
     /// Whether the server behind the present connections is known to be `identity`. Before that no
     /// pane is followed, since it would be dropped again if the server were a different one.
     pub(super) greeted: bool,
-    pub(super) panes: HashMap<PaneId, FollowedPane>,
+    pub(super) panes: BTreeMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
     pub(super) subscribed: HashMap<WindowId, u64>,
     /// The connection on which each window's values can be pushed.
@@ -608,7 +609,7 @@ fn resubscribe(
     commands
 }
 
-fn hub_owner(covering: &HashMap<u64, Covering>) -> Option<u64> {
+fn hub_owner(covering: &BTreeMap<u64, Covering>) -> Option<u64> {
     covering.iter().find(|(_, covering)| covering.hub.is_some() && covering.is_serving()).map(|(id, _)| *id)
 }
 

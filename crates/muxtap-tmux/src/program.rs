@@ -647,6 +647,11 @@ impl Program {
     }
 
     async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<CallOutput> {
+        #[cfg(feature = "played")]
+        if let Some((transport, played)) = self.transport.as_ref().and_then(|way| Some((way, way.played()?))) {
+            let called = tokio::time::timeout(self.limit, played.call(super::played::words(&command))).await;
+            return called.map_err(|_| transport.silent(self.limit));
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;

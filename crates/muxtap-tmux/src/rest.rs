@@ -6,11 +6,7 @@
 //! which have no session and leave with their reply. A use ([`Model::want`]) brings a client into
 //! one session of the pane, and the client leaves when the use is over.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -22,6 +18,7 @@ use muxtap_core::protocol::{
     version::Version,
 };
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::{
     connection::{ANSWER_LIMIT, Answer, Lost, Request, SILENCE_LIMIT},

@@ -1,10 +1,7 @@
 //! Reads a pane's content, so that it and the output after it join without a byte lost or doubled
 //! (C2), and handles output meanwhile. [`super::followed`] decides; this module sends the queries.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use muxtap_api::GapReason;
@@ -16,6 +13,7 @@ use muxtap_core::{
     },
     screen::Rules,
 };
+use tokio::time::Instant;
 
 use super::{
     OutputSink, Seeding,

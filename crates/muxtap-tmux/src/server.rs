@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_base::clock::jittered;
 use muxtap_core::protocol::{command::Command, ids::PaneId};
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit, oneshot};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{

@@ -74,6 +74,9 @@ pub struct Transport {
     shared: Mutex<Option<PathBuf>>,
     /// Whether the host is a member of a fleet: no command reaches it.
     is_in_fleet: bool,
+    /// Takes the place of every process that the transport would start.
+    #[cfg(feature = "played")]
+    played: Option<std::sync::Arc<dyn super::played::PlayedTmux>>,
 }
 
 /// Whether the muxtap of another host serves the requests for its tmux servers.
@@ -125,7 +128,23 @@ impl Transport {
             peer: PeerChoice::default(),
             shared: Mutex::default(),
             is_in_fleet: false,
+            #[cfg(feature = "played")]
+            played: None,
         })
+    }
+
+    /// Creates the way to a host whose tmux a test plays. No process is started for it.
+    ///
+    /// Error: `INVALID_ARGUMENT` for a name that no target could contain.
+    #[cfg(feature = "played")]
+    pub fn to_played(name: &str, played: std::sync::Arc<dyn super::played::PlayedTmux>) -> Result<Self> {
+        Ok(Self { played: Some(played), ..Self::new(name, vec!["played".to_owned()], "tmux")? })
+    }
+
+    /// Returns the tmux that a test plays.
+    #[cfg(feature = "played")]
+    pub(super) fn played(&self) -> Option<&dyn super::played::PlayedTmux> {
+        self.played.as_deref()
     }
 
     /// Creates the way to a host of the fleet: its muxtap alone can be reached.

@@ -1,13 +1,11 @@
 //! Answering an agent's question: only the question that the caller was shown.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use muxtap_api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Operation, Result};
 use muxtap_core::{protocol::ids::PaneId, stream::render};
+use tokio::time::Instant;
 
 use crate::{PaneState, Server, limits, pane::Typing};
 
@@ -160,7 +158,7 @@ impl Server {
         let limit = Instant::now() + limits::AGENT_LATEST * 2;
         loop {
             let checked = pane.lock().agent_signals().request_check();
-            let judged = matches!(tokio::time::timeout_at(limit.into(), checked).await, Ok(Ok(())));
+            let judged = matches!(tokio::time::timeout_at(limit, checked).await, Ok(Ok(())));
             let (changed, rests_at, followed) = {
                 let mut locked = pane.lock();
                 let followed = locked.screen().followed().is_some();
@@ -177,7 +175,7 @@ impl Server {
                 return Err(Error::new(ErrorCode::Conflict, message));
             }
             // A screen is judged when it is quiet.
-            tokio::time::sleep_until(rests_at.max(Instant::now() + limits::REST).min(limit).into()).await;
+            tokio::time::sleep_until(rests_at.max(Instant::now() + limits::REST).min(limit)).await;
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     path::Path,
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use muxtap_api::{AgentEvidence, AgentInfo, AgentState, Event};
@@ -15,6 +15,7 @@ use muxtap_base::clock::now_ms;
 use muxtap_core::screen::Screen;
 use muxtap_tmux::{Subject, death};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -555,7 +556,7 @@ fn normalize(row: &str, columns: Option<u16>) -> String {
 
 async fn until(due: Option<Instant>) {
     match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
+        Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
     }
 }

@@ -3,11 +3,11 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
 };
 
 use muxtap_api::{AgentInfo, AgentState, PaneInfo};
 use muxtap_core::protocol::ids::PaneId;
+use tokio::time::Instant;
 
 use crate::limits;
 

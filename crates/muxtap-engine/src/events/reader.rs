@@ -1,6 +1,6 @@
 //! Reads one pane for one subscriber.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{collections::VecDeque, sync::Arc};
 
 use muxtap_api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat, Since};
 use muxtap_base::metrics;
@@ -10,6 +10,7 @@ use muxtap_core::stream::{
 };
 
 use super::Filter;
+use tokio::time::Instant;
 
 use crate::{
     PaneState, limits,

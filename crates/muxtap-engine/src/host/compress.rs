@@ -1,8 +1,9 @@
 //! Compression of history: the task that compresses a pane's history once the pane is cold.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::{Host, PaneState, limits};
 
@@ -32,7 +33,7 @@ impl Host {
             // Not awaited through the pane's notifications: a receiver would count as a use.
             let due = pane.lock().last_output() + limits::COLD;
             if Instant::now() < due {
-                tokio::time::sleep_until(due.into()).await;
+                tokio::time::sleep_until(due).await;
                 continue;
             }
             let _turn = turn.acquire().await;

@@ -1,9 +1,10 @@
 //! Resync: the task that compares a stale screen with tmux's and corrects it.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use muxtap_tmux::{Request, Seed};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::{
     Host, PaneState, limits,
@@ -56,7 +57,7 @@ impl Host {
 
     async fn resync_at_rest(self: &Arc<Self>, pane: &Arc<PaneState>) {
         if let Some(may_ask) = pane.may_ask_at() {
-            tokio::time::sleep_until(may_ask.into()).await;
+            tokio::time::sleep_until(may_ask).await;
         }
         until_rest(pane).await;
         if pane.end_await_rest() {

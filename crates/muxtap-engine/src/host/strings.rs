@@ -1,10 +1,8 @@
 //! The task that gives up a pane's unterminated string at its timeout (N57).
 
-use std::{
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::sync::{Arc, Weak};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Host, PaneState};
@@ -31,7 +29,7 @@ impl Host {
 async fn give_up_strings(host: Weak<Host>, pane: Arc<PaneState>, mut due: Instant, cancel: CancellationToken) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => {}
+            () = tokio::time::sleep_until(due) => {}
             () = cancel.cancelled() => return,
         }
         let Some(host) = host.upgrade() else { return };

@@ -4,12 +4,10 @@
 //! terminal reset by `send-keys -R`. tmux reports them if it checks once a second, which it does
 //! for each subscription whether anything happens or not. So it does this only for panes in use.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Host, PaneState, limits, pane::PaneUse};
@@ -81,7 +79,7 @@ async fn leave_when_unused(host: Weak<Host>, pane: Arc<PaneState>, cancel: Cance
         };
         let due = async {
             match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
+                Some(due) => tokio::time::sleep_until(due).await,
                 None => released.notified().await,
             }
         };

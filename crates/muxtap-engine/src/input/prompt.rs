@@ -9,10 +9,7 @@ mod terminal;
 
 pub(crate) use line::Shown;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::{
@@ -20,6 +17,7 @@ use muxtap_core::{
     stream::width::columns,
 };
 use muxtap_tmux::Request;
+use tokio::time::Instant;
 
 use crate::{
     PaneState, Server,
@@ -291,7 +289,7 @@ impl Prompt<'_> {
                 return Ok(CursorMove { spot: self.spot().await?, reached: false, noisy: now < due });
             }
             tokio::select! {
-                () = tokio::time::sleep_until(due.min(latest).into()) => {}
+                () = tokio::time::sleep_until(due.min(latest)) => {}
                 _ = changes.changed() => {}
             }
         }

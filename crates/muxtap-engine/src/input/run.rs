@@ -5,7 +5,7 @@ mod typing;
 use std::{
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::future::BoxFuture;
@@ -13,6 +13,7 @@ use muxtap_api::{Error, ErrorCode, Operation, ReadFormat, Result, RunAnswer, Run
 use muxtap_base::spans;
 use muxtap_core::stream::{colors, render};
 use muxtap_tmux::death;
+use tokio::time::Instant;
 use tracing::field::Empty;
 
 use typing::{ATTEMPTS, ExclusiveRun, Fate, PendingCommand, Typed, fate};
@@ -508,7 +509,7 @@ impl RunningCommand<'_> {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return RunEnd::Shell },
                 () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
-                () = tokio::time::sleep_until(due.into()), if waits => {}
+                () = tokio::time::sleep_until(due), if waits => {}
             }
         }
     }

@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use muxtap_api::{Cursor, Error, ErrorCode, Operation, Result, RunRequest, Tier};
@@ -21,6 +21,7 @@ use muxtap_core::{
     stream::render::{self, TextHead},
 };
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{StartedRun, run_deadline};
@@ -244,7 +245,7 @@ impl Server {
         };
         run.phase.send_replace(Phase::Runs(started.clone()));
         let mut over = pin!(started.until_end(self));
-        let in_time = tokio::time::timeout_at(run.deadline.at().into(), &mut over).await;
+        let in_time = tokio::time::timeout_at(run.deadline.at(), &mut over).await;
         let end = if let Ok(end) = in_time {
             end
         } else {

@@ -1,13 +1,11 @@
 //! Submitting a text so that programs take it as one message (F29): the text, a check that it
 //! arrived, Enter alone, a check that something happened.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use muxtap_api::{Cursor, Result, SubmitSeen};
 use muxtap_core::stream::render;
+use tokio::time::Instant;
 
 use crate::{
     PaneState, Server,
@@ -57,7 +55,7 @@ async fn until_burst_over(pane: &PaneState, sent: Instant) {
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => {}
+            () = tokio::time::sleep_until(due) => {}
             _ = changes.changed() => {}
         }
     }

@@ -1,9 +1,6 @@
 //! The commands of a pane, from the marks that its shells print (`docs/commands.md`).
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use muxtap_api::{CommandChoice, CommandEnd, CommandInfo, CommandLineSource, Cursor, SeenMarks};
 use muxtap_base::{clock, metrics};
@@ -16,6 +13,7 @@ use muxtap_core::{
     },
 };
 use muxtap_tmux::Exit;
+use tokio::time::Instant;
 
 use serde::{Deserialize, Serialize};
 

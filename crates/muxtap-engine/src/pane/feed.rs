@@ -1,6 +1,6 @@
 //! The path of output through a pane: ring, echo filter, watchers, screen.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use muxtap_core::screen::{self, Rules};
 

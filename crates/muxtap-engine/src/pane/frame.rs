@@ -1,12 +1,10 @@
 //! Frames of a pane's screen and their differences, shared by all subscribers that show the screen.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::sync::{Arc, PoisonError};
 
 use muxtap_api::{Event, ScreenFormat, Size};
 use muxtap_core::screen::{Cursor, Screen};
+use tokio::time::Instant;
 
 use super::{PaneState, Revision, shared_event::SharedEvent};
 

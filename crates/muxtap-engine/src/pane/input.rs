@@ -1,6 +1,6 @@
 //! Input that muxtap types in a pane: its records, and the requests that have a pane to themselves.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use muxtap_api::{Error, ErrorCode, Result};
 use muxtap_core::{protocol::ids::PaneId, stream::render};

@@ -1,6 +1,6 @@
 //! A pane's output and what follows from it alone: ring, echo filter, marks, screen and times.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use muxtap_core::{
     screen::{self, Changes, Rules},

@@ -1,12 +1,10 @@
 //! The times at which a pane printed its output: marks in its stream, at most one per second, by
 //! which `since: 10m` finds its offset.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
 use muxtap_base::clock;
+use tokio::time::Instant;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! The process in a pane: when muxtap started it, and how it ended.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use muxtap_tmux::Exit;
 

@@ -1,6 +1,6 @@
 //! A pane's side of a resync of its screen: the outcome, and the wait for the pane's rest.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::{PaneState, screen_model::Staleness};
 use crate::limits;
@@ -82,7 +82,7 @@ pub(crate) async fn until_rest(pane: &PaneState) {
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => {}
+            () = tokio::time::sleep_until(due) => {}
             _ = changes.changed() => {}
         }
     }

@@ -4,10 +4,11 @@
 //! resize, a cleared history, lost output) makes the screen *stale*: until a resync with tmux,
 //! captures come from tmux. `docs/screen.md` lists the cases.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
 
 use muxtap_base::metrics;
 use muxtap_core::screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble};
+use tokio::time::Instant;
 
 use serde::{Deserialize, Serialize};
 

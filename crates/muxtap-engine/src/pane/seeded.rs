@@ -1,7 +1,7 @@
 //! Applies seeds to a pane: the first one, one after a gap, the last one, and one that resyncs a
 //! stale screen.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use muxtap_api::{Gap, GapReason};
 use muxtap_base::metrics;

@@ -5,7 +5,7 @@
 //! up when the next bytes come after the timeout, or when the task that waits for the timeout
 //! wakes; what the string held back is then shown.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use serde::{Deserialize, Serialize};
 

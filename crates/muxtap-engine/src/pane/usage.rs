@@ -1,11 +1,9 @@
 //! Use of the facts about a pane that only tmux knows.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::PaneState;
 

@@ -1,9 +1,6 @@
 //! `capture-pane`: tmux's output, byte for byte, from memory or from tmux.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use muxtap_api::{
@@ -16,6 +13,7 @@ use muxtap_core::{
 };
 use muxtap_tmux::{Lost, Request, seed};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::{PaneState, Server, pane::resync};
 

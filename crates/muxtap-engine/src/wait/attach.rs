@@ -1,6 +1,6 @@
 //! Attaches a wait to its panes: finds its start and examines the output already there.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use muxtap_api::{PredicateKind, Result, Since};
 use muxtap_base::clock;
@@ -8,6 +8,7 @@ use muxtap_core::stream::{
     matcher::{Hit, Matcher, Verdict},
     text::{Control, TextSink},
 };
+use tokio::time::Instant;
 
 use super::{
     awaited::{AwaitedCommand, Begin},

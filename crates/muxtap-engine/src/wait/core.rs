@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use muxtap_api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome, WaitRequest};
@@ -13,6 +13,7 @@ use muxtap_core::{marks::Command, stored, stream::matcher::Hit};
 use muxtap_tmux::Exit;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::{result::WaitResult, spec::Spec};
 

@@ -1,14 +1,12 @@
 //! The driver of a wait: evaluates what only time (quiet, prompts by rule, timeouts) or only the
 //! screen can decide.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Instant,
-};
+use std::sync::{Arc, LazyLock};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use muxtap_api::{PredicateKind, Since, WaitMode, WaitOutcome};
 use regex::Regex;
+use tokio::time::Instant;
 
 use super::{
     core::{Core, Latch, PromptRule},
@@ -34,7 +32,7 @@ pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
         let deadline = deadline(core);
         // What only time decides is left to the daemon that takes over, once this one hands over.
         let due = async {
-            tokio::time::sleep_until(deadline.into()).await;
+            tokio::time::sleep_until(deadline).await;
             waits.going_on().await;
         };
         tokio::select! {

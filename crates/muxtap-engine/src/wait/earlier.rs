@@ -1,6 +1,6 @@
 //! Searches the output before a wait for the patterns of a wait that timed out.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use muxtap_api::{StandsBefore, WaitOutcome};
 use muxtap_core::{
@@ -13,11 +13,12 @@ use muxtap_core::{
         text::TextSink,
     },
 };
+use tokio::time::Instant;
 use tokio::time::timeout_at;
 
 use super::core::Core;
 
-use crate::{Engine, PaneState, limits};
+use crate::{Engine, PaneState, blocking, limits};
 
 /// Raw bytes decoded and searched between two checks of the deadline.
 const CHUNK_BYTES: u64 = 32 * 1024;
@@ -31,18 +32,18 @@ pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
         return;
     }
     let deadline = Instant::now() + limits::STANDS_TIME;
-    let permit = timeout_at(deadline.into(), engine.shared.earlier_search.clone().acquire_owned()).await;
+    let permit = timeout_at(deadline, engine.shared.earlier_search.clone().acquire_owned()).await;
     let Ok(Ok(permit)) = permit else { return };
     let permit = Arc::new(permit);
     for (at, pane) in core.panes.iter().enumerate() {
         let Some(search) = Search::new(core, at, pane) else { continue };
         let permit = permit.clone();
-        let found = tokio::task::spawn_blocking(move || {
+        let found = blocking::run(move || {
             // A blocking task continues after its caller has left, so the task owns the permit.
             let _permit = permit;
             search.run(deadline)
         });
-        let Ok(Ok(found)) = timeout_at(deadline.into(), found).await else { return };
+        let Ok(Ok(found)) = timeout_at(deadline, found).await else { return };
         if let Some(on_pane) = core.lock().panes.get_mut(at) {
             on_pane.stands_before = found;
         }

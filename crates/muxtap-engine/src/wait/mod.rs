@@ -22,13 +22,11 @@ mod spec;
 mod stored;
 mod watcher;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use muxtap_base::spans;
+use tokio::time::Instant;
 use tracing::field::Empty;
 
 use self::{

@@ -8,13 +8,14 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use dashmap::DashMap;
 use muxtap_api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome};
 use muxtap_base::metrics;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, watch};
+use tokio::time::Instant;
 
 use super::{budget::Budget, core::Core, kept::KeptWaits, result::WaitResult};
 
@@ -413,7 +414,7 @@ impl WaitGuard {
         let patterns = || self.core.spec.predicates.iter().filter_map(|predicate| predicate.text.clone()).collect();
         for (at, pane) in self.core.panes.iter().enumerate() {
             if end.pane.is_none_or(|decided| decided == at) {
-                self.engine.note_activity(pane, end.at, || Deed::Waited(end.outcome, patterns()));
+                self.engine.note_activity(pane, end.at.into_std(), || Deed::Waited(end.outcome, patterns()));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Reports of a wait: its current state, and its result after the end.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use muxtap_api::{CommandInfo, PredicateKind, PredicateReport, WaitAnswer, WaitOutcome};
+use tokio::time::Instant;
 
 use super::{
     awaited::{AwaitedCommand, UNMARKED},

@@ -1,12 +1,10 @@
 //! The results of waits.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError, Weak},
-    time::Instant,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use muxtap_api::{CommandInfo, PredicateReport, WaitAnswer};
 use muxtap_base::metrics;
+use tokio::time::Instant;
 
 use crate::PaneState;
 

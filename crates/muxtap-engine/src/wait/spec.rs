@@ -1,12 +1,10 @@
 //! The specification of a wait: its request, checked and compiled.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use muxtap_api::{Error, PredicateKind, Result, Since, StatusIs, WaitMode, WaitRequest};
 use muxtap_core::stream::patterns::{Limits, PatternSet, PatternSpec, TextPattern, compile_one, stays_within_line};
+use tokio::time::Instant;
 
 use super::{
     budget::{Compiled, Key, Known},

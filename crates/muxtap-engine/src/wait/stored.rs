@@ -11,7 +11,6 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
 };
 
 use muxtap_api::{Epoch, Error, Result, WaitAnswer, WaitRequest};
@@ -21,6 +20,7 @@ use muxtap_core::{
     stream::matcher::{Matcher, StoredMatcher},
 };
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::{
     awaited::AwaitedCommand,

@@ -128,7 +128,7 @@ impl Opened {
 
     /// Makes a client that a test plays: `stdin` is the client's input, `reader` and `writer` are
     /// the daemon's ends.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "played"))]
     pub(crate) fn played(
         name: &str,
         reader: io::PipeReader,

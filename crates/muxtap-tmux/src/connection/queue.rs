@@ -9,7 +9,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -18,6 +18,7 @@ use muxtap_core::protocol::{
     command::{Command, CommandLine},
     frame::{FrameKey, framed},
 };
+use tokio::time::Instant;
 use tokio::{net::unix::pipe, sync::OwnedSemaphorePermit};
 
 use super::{Answer, Callback, Lost, Request};

@@ -1,8 +1,9 @@
 //! Typing a line at an empty prompt, and removing it again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muxtap_api::Result;
+use tokio::time::Instant;
 
 use super::{BACKSPACE, CursorPosition, EmptyPrompt, INTERRUPT, Prompt};
 use crate::input::{self, command_line::TypedLine};

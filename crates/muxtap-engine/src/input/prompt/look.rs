@@ -1,9 +1,10 @@
 //! Finding out by the marks of the shell and by the screen whether something is typed at a prompt.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muxtap_api::Result;
 use muxtap_core::stream::width::columns;
+use tokio::time::Instant;
 
 use super::{CursorPosition, EmptyPrompt, PATIENCE, Prompt, PromptState};
 use crate::input::shell::Shell;
@@ -36,7 +37,7 @@ impl Prompt<'_> {
                 break (is_calm, spot, shown);
             }
             let end = self.pane.end_offset();
-            let _ = tokio::time::timeout_at(give_up.into(), self.pane.until_output(end)).await;
+            let _ = tokio::time::timeout_at(give_up, self.pane.until_output(end)).await;
         };
         let (row, below) = split_at_column(&shown, usize::from(spot.width));
         let (prompt, after) = split_at_column(row, usize::from(spot.x));
@@ -160,7 +161,7 @@ impl Prompt<'_> {
                 return now >= due;
             }
             tokio::select! {
-                () = tokio::time::sleep_until(due.min(latest).into()) => {}
+                () = tokio::time::sleep_until(due.min(latest)) => {}
                 changed = changes.changed() => if changed.is_err() { return false },
             }
         }

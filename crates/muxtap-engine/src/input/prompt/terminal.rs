@@ -1,6 +1,6 @@
 //! Asking a terminal that collects the line what is typed, where the shell has no line editor.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use muxtap_api::Result;
 
@@ -97,7 +97,7 @@ impl Prompt<'_> {
                 return Ok((spot, row));
             }
             tokio::select! {
-                () = tokio::time::sleep_until(give_up.into()) => {}
+                () = tokio::time::sleep_until(give_up) => {}
                 changed = changes.changed() => if changed.is_err() { return Err(self.ended()) },
             }
         }

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use muxtap_api::{Error, ErrorCode, Result};
@@ -13,6 +13,7 @@ use muxtap_base::nonce;
 use muxtap_core::protocol::command::{Command, CommandLine};
 use muxtap_tmux::Request;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use super::{BEGINNING, TYPED, command_marks};
 use crate::{
@@ -248,7 +249,7 @@ impl Server {
             }
         });
         let failed = |_| Err(Error::internal("the command could not be typed"));
-        if let Ok(typed) = tokio::time::timeout_at(deadline.at().into(), &mut task).await {
+        if let Ok(typed) = tokio::time::timeout_at(deadline.at(), &mut task).await {
             return typed.unwrap_or_else(failed);
         }
         let reached = caller.0.leave();

@@ -226,7 +226,7 @@ async fn time_ends_no_wait_while_it_is_handed_over() {
     let charge = world.engine.charge_open(0).unwrap();
     let running = tokio::spawn(async move { run(&server, wait, (None, charge)).await });
     // Its timeout has passed.
-    tokio::time::sleep_until((Instant::now() + Duration::from_millis(20)).into()).await;
+    tokio::time::sleep_until(Instant::now() + Duration::from_millis(20)).await;
     assert!(!core.is_over());
     // The handover fails: it goes on here.
     drop(held);
