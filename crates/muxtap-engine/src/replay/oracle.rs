@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use muxtap_api::{Gap, GapReason};
 
+use crate::limits;
+
 /// One reader of a pane, and what it has read.
 #[derive(Default)]
 pub(super) struct Position {
     /// The offset at which it continues.
     pub(super) offset: Option<u64>,
-    /// The number of bytes of the pane's output up to there, without carriage returns.
-    at: Option<usize>,
+    /// What it has read since the last gap, without carriage returns. The first read begins with
+    /// what is retained, as if behind a gap.
+    segment: Vec<u8>,
+    /// The place in the pane's output at which that begins, or the first one at which it may.
+    from: usize,
 }
 
 /// A part of a stream, as a reader gets it.
@@ -42,39 +47,56 @@ impl Position {
         if end - start != bytes.len() as u64 {
             return Err(format!("{} bytes from {start} to {end}", bytes.len()));
         }
-        let (text, log) = (plain(bytes), plain(log));
-        let found = match (self.at, gap) {
-            (Some(at), None) => log.get(at..).filter(|log| log.starts_with(&text)).map(|_| at),
-            (at, _) => {
-                let from = at.unwrap_or_default();
-                let find = |text: &[u8]| Some(from + memchr::memmem::find(log.get(from..)?, text)?);
-                // What is not joined begins on a new line.
-                find(&text).or_else(|| Some(find(text.strip_prefix(b"\n")?)?.checked_sub(1)?))
-            }
+        let log = plain(log);
+        if gap.is_some() {
+            self.from = self.place(&log).map_or(self.from, |at| at + self.segment.len());
+            self.segment.clear();
+        }
+        self.segment.extend_from_slice(&plain(bytes));
+        self.offset = Some(*end);
+        if self.place(&log).is_some() {
+            return Ok(());
+        }
+        Err(format!("offset {start}, gap {gap:?}: {}", self.difference(&log)))
+    }
+
+    /// Returns the first place of the output since the last gap in all that the pane printed.
+    fn place(&self, log: &[u8]) -> Option<usize> {
+        let rest = log.get(self.from..)?;
+        let find = |text: &[u8]| memchr::memmem::find(rest, text);
+        // What does not join the output before begins on a new line.
+        let at = find(&self.segment).or_else(|| find(self.segment.strip_prefix(b"\n")?)?.checked_sub(1));
+        at.map(|at| self.from + at)
+    }
+
+    /// Describes where the output since the last gap is not what the pane printed.
+    fn difference(&self, log: &[u8]) -> String {
+        let rest = log.get(self.from..).unwrap_or_default();
+        let begin = self.segment.get(..self.segment.len().min(12)).unwrap_or_default();
+        let rest = memchr::memmem::find(rest, begin).and_then(|at| rest.get(at..)).unwrap_or(rest);
+        let equal = self.segment.iter().zip(rest).take_while(|(one, other)| one == other).count();
+        let shown = |text: &[u8]| {
+            let around = text.get(equal.saturating_sub(30)..text.len().min(equal + 40)).unwrap_or_default();
+            format!("{:?}", String::from_utf8_lossy(around))
         };
-        let Some(found) = found else {
-            let at = self.at.unwrap_or_default();
-            let expected = log.get(at..(at + 60).min(log.len())).unwrap_or_default();
-            return Err(format!(
-                "offset {start}, gap {gap:?}: {:?}… is not what the pane printed from {at} on: {:?}…",
-                String::from_utf8_lossy(text.get(..60.min(text.len())).unwrap_or_default()),
-                String::from_utf8_lossy(expected),
-            ));
-        };
-        (self.offset, self.at) = (Some(*end), Some(found + text.len()));
-        Ok(())
+        format!("read …{}…, printed …{}…", shown(&self.segment), shown(rest))
     }
 
     /// Checks that nothing of the pane's output is left.
     pub(super) fn check_end(&self, log: &[u8]) -> Result<(), String> {
-        let (at, length) = (self.at.unwrap_or_default(), plain(log).len());
-        if at == length { Ok(()) } else { Err(format!("{} of {length} bytes were never delivered", length - at)) }
+        let log = plain(log);
+        let segment = self.segment.strip_prefix(b"\n").unwrap_or(&self.segment);
+        if log.ends_with(segment) && log.len() >= self.from + segment.len() {
+            return Ok(());
+        }
+        Err(format!("the end was never delivered: {}", self.difference(&log)))
     }
 }
 
-/// Checks that a wait with this timeout ended with it after `lasted`.
+/// Checks that a wait with this timeout ended with it after `lasted`: at once, apart from the steps of
+/// simulated time and what the report of a timeout may take.
 pub(super) fn check_timeout(timeout: Duration, lasted: Duration) -> Result<(), String> {
-    let late = Duration::from_millis(500);
+    let late = limits::ANSWER_GRACE + Duration::from_millis(50);
     if (timeout..=timeout + late).contains(&lasted) {
         return Ok(());
     }
