@@ -122,9 +122,11 @@ impl Tmux {
     /// Makes a pane print.
     pub(super) fn print(&mut self, pane: u32, bytes: &[u8]) {
         let session = self.session_of_pane(pane);
-        self.panes.get_mut(&pane).unwrap().print(bytes);
+        let printed = self.panes.get_mut(&pane).unwrap();
+        let before = printed.log.len();
+        printed.print(bytes);
         for client in self.clients.values_mut().filter(|client| client.session == session) {
-            client.output(pane, bytes);
+            client.output(pane, before, &printed.log);
         }
     }
 
@@ -313,11 +315,13 @@ impl Tmux {
         let mut done = String::new();
         for command in commands(line) {
             let result = self.run(Some(id), &command);
-            // A nonce is different in each run.
-            let words = command.iter().filter(|word| !word.starts_with("mt")).take(5);
-            let words: Vec<&str> = words.map(|word| if word.len() > 40 { "…" } else { names::full(word) }).collect();
-            let separator = if done.is_empty() { "" } else { "; " };
-            let _ = write!(done, "{separator}{}", words.join(" "));
+            // What frames a reply is different in each run.
+            if !command.last().is_some_and(|word| word.len() == 18 && word.starts_with("mt")) {
+                let words: Vec<&str> =
+                    command.iter().map(|word| if word.len() > 40 { "…" } else { names::full(word) }).collect();
+                let separator = if done.is_empty() { "" } else { "; " };
+                let _ = write!(done, "{separator}{}", words.join(" "));
+            }
             let Some(client) = self.clients.get_mut(&id) else { return };
             match result {
                 Ok((body, after)) => {
@@ -333,7 +337,9 @@ impl Tmux {
                 }
             }
         }
-        self.note(&format!("client {id} requests {done}"));
+        if !done.is_empty() {
+            self.note(&format!("client {id} requests {done}"));
+        }
     }
 
     /// Runs a command. Returns its body, and what is announced after it.
@@ -376,11 +382,9 @@ impl Tmux {
     fn flow(&mut self, id: Option<u64>, what: &str) -> Option<String> {
         let (pane, what) = what.strip_prefix('%')?.split_once(':')?;
         let pane: u32 = pane.parse().ok().filter(|pane| self.panes.contains_key(pane))?;
+        let printed = self.panes[&pane].log.len();
         let client = self.clients.get_mut(&id?)?;
-        let is_news = match what {
-            "pause" => client.pause(pane),
-            _ => client.paused.remove(&pane),
-        };
+        let is_news = if what == "pause" { client.pause(pane) } else { client.resume(pane, printed) };
         is_news.then(|| format!("%{what} %{pane}"))
     }
 

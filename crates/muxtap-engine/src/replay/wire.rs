@@ -1,7 +1,7 @@
 //! A control client of the played tmux: what it has read, and what it has not sent yet.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io::{self, Read as _, Write as _},
 };
 
@@ -15,7 +15,10 @@ pub(super) struct Client {
     /// What is being written.
     begun: VecDeque<u8>,
     /// Panes that are paused.
-    pub(super) paused: BTreeSet<u32>,
+    paused: BTreeSet<u32>,
+    /// How much of each pane's output was queued. What a pane prints in another client's session is
+    /// queued when it prints here again (N60).
+    queued: BTreeMap<u32, usize>,
     blocks: u64,
     /// tmux reads nothing of this client until this time.
     pub(super) deaf_until: u64,
@@ -41,6 +44,7 @@ impl Client {
             queue: VecDeque::new(),
             begun: VecDeque::new(),
             paused: BTreeSet::new(),
+            queued: BTreeMap::new(),
             blocks: 0,
             deaf_until: 0,
             mute_until: 0,
@@ -77,10 +81,12 @@ impl Client {
         self.say(&format!("%begin {guard}\n{body}%{end} {guard}"));
     }
 
-    /// Queues a pane's output, unless the pane is paused.
-    pub(super) fn output(&mut self, pane: u32, bytes: &[u8]) {
+    /// Queues a pane's output, unless the pane is paused. `log`: all that it has printed, of which
+    /// what is behind `before` is new.
+    pub(super) fn output(&mut self, pane: u32, before: usize, log: &[u8]) {
         if !self.paused.contains(&pane) {
-            self.queue.push_back(Item::Output(pane, bytes.to_vec()));
+            let from = self.queued.insert(pane, log.len()).unwrap_or(before);
+            self.queue.push_back(Item::Output(pane, log[from..].to_vec()));
         }
     }
 
@@ -88,6 +94,15 @@ impl Client {
     pub(super) fn pause(&mut self, pane: u32) -> bool {
         self.queue.retain(|item| !matches!(item, Item::Output(of, _) if *of == pane));
         self.paused.insert(pane)
+    }
+
+    /// Ends a pause; what the pane printed meanwhile is dropped. Returns whether it was paused.
+    pub(super) fn resume(&mut self, pane: u32, printed: usize) -> bool {
+        let was_paused = self.paused.remove(&pane);
+        if was_paused {
+            self.queued.insert(pane, printed);
+        }
+        was_paused
     }
 
     /// Sends what the pipe takes. Returns whether anything was sent, and whether the client lives.
