@@ -37,7 +37,7 @@ mod replayed {
         static STATE: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Returns the next number of the thread's sequence (SplitMix64), if it has one.
+    /// Returns the next number of the thread's sequence (`SplitMix64`), if it has one.
     pub(super) fn next() -> Option<u64> {
         let state = STATE.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
         STATE.set(Some(state));

@@ -1,6 +1,6 @@
 //! Choices that a seed determines.
 
-/// A sequence of numbers that a seed determines (SplitMix64).
+/// A sequence of numbers that a seed determines (`SplitMix64`).
 pub(super) struct Chance(u64);
 
 impl Chance {

@@ -177,8 +177,11 @@ impl Tmux {
         }
     }
 
-    /// Pauses a pane for a client that is behind (F11).
+    /// Pauses a pane for a client that gets its output and is behind (F11).
     pub(super) fn pause(&mut self, id: u64, pane: u32) {
+        if self.clients[&id].session != self.session_of_pane(pane) {
+            return;
+        }
         self.note(&format!("tmux pauses %{pane} for client {id}"));
         let client = self.clients.get_mut(&id).unwrap();
         if client.pause(pane) {
