@@ -416,7 +416,6 @@ impl Tmux {
             "session_id" => named("$", place.session),
             "session_name" => named("s", place.session),
             "window_id" => named("@", place.window),
-            "window_name" => "sh".into(),
             "window_index" => number(place.window.map(|window| window as usize)),
             "window_active" => is_first(place.session.and_then(|id| self.sessions.get(&id)), place.window),
             "window_layout" => place.window.map(|window| self.layout(window)).unwrap_or_default(),
@@ -440,7 +439,7 @@ impl Tmux {
             "wrap_flag" | "cursor_flag" | "scroll-on-clear" | "alternate-screen" => "1".into(),
             "pane_tabs" => "8,16,24,32,40,48,56,64,72".into(),
             "cursor_shape" => "default".into(),
-            "pane_current_command" => "sh".into(),
+            "window_name" | "pane_current_command" => "sh".into(),
             "pane_current_path" => "/".into(),
             "alternate_on"
             | "pane_dead"
