@@ -83,11 +83,9 @@ fn shared(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized), termin
                 let (length, holds) = text_len(rest);
                 let text = rest.get(..length).unwrap_or(rest);
                 // Each parser handles invalid, cut and dropped bytes itself.
-                if holds.c1_lead || std::str::from_utf8(text).is_err() {
-                    return at;
-                }
+                let Some(valid) = std::str::from_utf8(text).ok().filter(|_| !holds.c1_lead) else { return at };
                 sink.text(place, text);
-                terminal.print_text(text);
+                terminal.print_text(valid);
                 length
             }
             0x7f => return at,

@@ -272,12 +272,26 @@ impl Terminal {
         self.control(byte);
     }
 
-    /// Prints valid UTF-8 without controls except tabs; no character may be open.
-    pub(crate) fn print_text(&mut self, text: &[u8]) {
+    /// Prints text without controls except tabs; no character may be open. The text is known to be
+    /// valid, so reading its characters takes less time than [`ground`] needs.
+    pub(crate) fn print_text(&mut self, text: &str) {
         let mut rest = text;
-        while !rest.is_empty()
-            && let used @ 1.. = ground(rest, self)
-        {
+        while let Some(first) = rest.chars().next() {
+            let used = if first.is_ascii() {
+                ground(rest.as_bytes(), self)
+            } else {
+                self.run = None;
+                match self.print_characters(rest.chars()) {
+                    0 => {
+                        self.print_character(first);
+                        first.len_utf8()
+                    }
+                    printed => printed,
+                }
+            };
+            if used == 0 {
+                return;
+            }
             rest = rest.get(used..).unwrap_or_default();
         }
     }
@@ -329,7 +343,7 @@ fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
         && let Some((character, length)) = utf8::whole_character(rest)
         && !terminal.in_character()
     {
-        used += match terminal.print_characters(rest) {
+        used += match terminal.print_characters(utf8::Characters(rest)) {
             0 => {
                 terminal.print_character(character);
                 length

@@ -67,7 +67,22 @@ impl Utf8 {
     }
 }
 
+/// The complete characters of more than one byte at the start of some bytes.
+pub(super) struct Characters<'a>(pub(super) &'a [u8]);
+
+impl Iterator for Characters<'_> {
+    type Item = char;
+
+    #[inline]
+    fn next(&mut self) -> Option<char> {
+        let (character, length) = whole_character(self.0)?;
+        self.0 = self.0.get(length..)?;
+        Some(character)
+    }
+}
+
 /// Returns a complete character of more than one byte at the start, with its length.
+#[inline]
 pub(super) fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
     let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
     let (code, length, least) = match *bytes.first()? {

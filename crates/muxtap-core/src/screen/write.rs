@@ -9,7 +9,7 @@ use super::{
     rules::Rules,
     style::{Colour, Style, StyleId, Styles, attribute},
     terminal::{Terminal, UNTOLD_LAST},
-    utf8::{self, Decoded},
+    utf8::Decoded,
 };
 use crate::width;
 
@@ -170,13 +170,18 @@ impl Terminal {
         self.print_cell(Cell::character(character, width, style), u32::from(width));
     }
 
-    /// Prints the characters beyond ASCII at the start of a text that join no others, up to the
-    /// line's end, and returns their length in bytes. One by one, Chinese text takes half again the
-    /// number of instructions.
-    pub(super) fn print_characters(&mut self, text: &[u8]) -> usize {
+    /// Prints the first of these characters beyond ASCII that join no others, up to the line's end, and
+    /// returns their length in bytes. One by one, Chinese text takes half again the number of
+    /// instructions.
+    #[inline]
+    pub(super) fn print_characters(&mut self, mut characters: impl Iterator<Item = char>) -> usize {
         let columns = self.columns();
         let usual = self.modes.wrap && !self.modes.insert && !self.joined && columns > 1;
-        let Some((_, width, _)) = lone_character(text).filter(|_| usual) else { return 0 };
+        if !usual {
+            return 0;
+        }
+        let mut lone = || characters.next().and_then(|character| Some((character, lone_width(character)?)));
+        let Some((mut character, mut width)) = lone() else { return 0 };
         let joins = |(_, base): (u32, Cell)| base.ends_in(JOINER, &self.grid.clusters);
         if self.rules.joins_by_kind && (self.base().is_some_and(joins) || self.may_follow_joiner()) {
             return 0;
@@ -192,14 +197,14 @@ impl Terminal {
         let Some(row) = rows.get_mut(self.y as usize) else { return 0 };
         let mut blanks = Blanks { rules, styles };
         let mut used = 0;
-        while let Some((character, width, length)) = text.get(used..).and_then(lone_character)
-            && self.x + width <= columns
-        {
+        while self.x + width <= columns {
             row.cut_wide(self.x, width, columns, &mut blanks);
             row.set_wide(self.x, width, columns, Cell::character(character, width as u8, style), padding);
             self.last = rules.repeats_any_character.then_some(character);
             self.x += width;
-            used += length;
+            used += character.len_utf8();
+            let Some(next) = lone() else { break };
+            (character, width) = next;
         }
         used
     }
@@ -420,13 +425,6 @@ impl Terminal {
         }
         self.mark_line_drawing(marked);
     }
-}
-
-/// Returns the character at the start of a text, its width and its length in bytes, if it is a cell
-/// of its own in every version.
-fn lone_character(text: &[u8]) -> Option<(char, u32, usize)> {
-    let (character, length) = utf8::whole_character(text)?;
-    Some((character, lone_width(character)?, length))
 }
 
 /// Returns the width of a character beyond ASCII for which all versions agree and which never joins
