@@ -1,9 +1,11 @@
-//! The screen model beside two general terminal emulators: its throughput, the cost of a capture,
+//! The screen model beside three general terminal emulators: its throughput, the cost of a capture,
 //! and the memory of a full history.
 //!
-//! `cargo bench --bench screen` prints a table with the goals beside; `-- listing` only the inputs
-//! with this in their names. The exit status is always 0. Ratios are from one run on one thread, in
-//! which the three take turns: the best of several rounds counts.
+//! `cargo bench --no-default-features --bench screen` prints a table with the goals beside; `-- listing`
+//! only the inputs with this in their names. The exit status is always 0. All run on one thread and take
+//! turns at each slice of the input, several times. The least time of each slice counts: few slices are
+//! so long that another program interrupts them each time. The bench profile compiles the others for
+//! speed, as muxtap is.
 
 #![allow(
     clippy::print_stdout,
@@ -32,7 +34,10 @@ use alacritty_terminal::{
     vte::ansi::Processor,
 };
 use inputs::Input;
-use muxtap::screen::{CaptureOptions, Line, Rules, Screen, Settings, Size};
+use muxtap::{
+    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size},
+    stream::ring::{NullSink, Ring},
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use table::{Goal, figure, part};
 
@@ -40,7 +45,11 @@ use table::{Goal, figure, part};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const HISTORY: u32 = 10_000;
-const ROUNDS: u32 = 7;
+const ROUNDS: u32 = 9;
+/// The bytes of each input that are fed in a round.
+const BYTES: usize = 2 << 20;
+/// The bytes of a slice, which is timed.
+const SLICE: usize = 32 << 10;
 /// The bytes of a chunk, about as many as tmux puts into a line.
 const CHUNK: usize = 4 << 10;
 
@@ -64,33 +73,60 @@ impl Dimensions for Sides {
 
 const SCREEN: Sides = Sides(80, 24);
 
-fn muxtap(sides: Sides, input: &Input) -> Screen {
+fn new_muxtap(sides: Sides, input: &Input) -> Screen {
     let settings = Settings { history_limit: HISTORY, ..Settings::default() };
     let size = Size { columns: sides.0, rows: sides.1 };
-    let mut screen = Screen::new(size, Rules::for_version(input.version), settings);
-    for chunk in input.bytes.chunks(CHUNK) {
-        screen.feed(chunk);
-    }
+    Screen::new(size, Rules::for_version(input.version), settings)
+}
+
+fn new_alacritty(sides: Sides) -> Term<VoidListener> {
+    let config = Config { scrolling_history: HISTORY as usize, ..Config::default() };
+    Term::new(config, &sides, VoidListener)
+}
+
+fn new_vt100(sides: Sides) -> vt100::Parser {
+    let side = |side| NonZero::new(side).unwrap_or(NonZero::<u16>::MIN);
+    vt100::Parser::new(side(sides.1), side(sides.0), HISTORY as usize)
+}
+
+fn new_avt(sides: Sides) -> Option<avt::Terminal> {
+    avt::Terminal::with_scrollback(sides.0.into(), sides.1.into(), Some(HISTORY as usize)).ok()
+}
+
+fn muxtap(sides: Sides, input: &Input) -> Screen {
+    let mut screen = new_muxtap(sides, input);
+    chunks(&input.bytes, CHUNK).for_each(|chunk| screen.feed(chunk.as_bytes()));
     screen
 }
 
 fn alacritty(sides: Sides, input: &[u8]) -> Term<VoidListener> {
-    let config = Config { scrolling_history: HISTORY as usize, ..Config::default() };
-    let mut term = Term::new(config, &sides, VoidListener);
+    let mut term = new_alacritty(sides);
     let mut processor: Processor = Processor::new();
-    for chunk in input.chunks(CHUNK) {
-        processor.advance(&mut term, chunk);
-    }
+    chunks(input, CHUNK).for_each(|chunk| processor.advance(&mut term, chunk.as_bytes()));
     term
 }
 
 fn vt100(sides: Sides, input: &[u8]) -> vt100::Parser {
-    let side = |side| NonZero::new(side).unwrap_or(NonZero::<u16>::MIN);
-    let mut parser = vt100::Parser::new(side(sides.1), side(sides.0), HISTORY as usize);
-    for chunk in input.chunks(CHUNK) {
-        parser.process(chunk);
-    }
+    let mut parser = new_vt100(sides);
+    chunks(input, CHUNK).for_each(|chunk| parser.process(chunk.as_bytes()));
     parser
+}
+
+fn avt(sides: Sides, input: &[u8]) -> Option<avt::Terminal> {
+    let mut terminal = new_avt(sides)?;
+    chunks(input, CHUNK).for_each(|chunk| terminal.feed(chunk));
+    Some(terminal)
+}
+
+/// Cuts text into chunks of nearly `size` bytes. avt takes whole characters, so the others get them too.
+fn chunks(bytes: &[u8], size: usize) -> impl Iterator<Item = &str> {
+    let mut rest = std::str::from_utf8(bytes).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let end = (0..=size.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or(0);
+        let (chunk, after) = rest.split_at_checked(end).filter(|_| end > 0)?;
+        rest = after;
+        Some(chunk)
+    })
 }
 
 /// Returns the time that `work` takes; its result is dropped outside of it.
@@ -102,22 +138,41 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// Prints MB/s of each, the best of several rounds in which they take turns.
+/// Prints MB/s of each, the least time of each slice of several rounds in which they take turns.
 fn feeding(input: &Input) {
-    let bytes = &input.bytes;
-    let mut best = [Duration::MAX; 3];
+    let (mut screen, mut drawn, mut ring) =
+        (new_muxtap(SCREEN, input), new_muxtap(SCREEN, input), Ring::new(1 << 20));
+    let (mut term, mut processor): (_, Processor) = (new_alacritty(SCREEN), Processor::new());
+    let (mut parser, Some(mut terminal)) = (new_vt100(SCREEN), new_avt(SCREEN)) else { return };
+    let mut ways: [(&str, Box<dyn FnMut(&str)>); 5] = [
+        ("muxtap", Box::new(|text| screen.feed(text.as_bytes()))),
+        ("alacritty_terminal", Box::new(|text| processor.advance(&mut term, text.as_bytes()))),
+        ("avt", Box::new(|text| terminal.feed(text))),
+        ("vt100", Box::new(|text| parser.process(text.as_bytes()))),
+        ("muxtap with ring and text", Box::new(|text| ring.push_and_draw(text.as_bytes(), &mut NullSink, &mut drawn))),
+    ];
+    let slices: Vec<Vec<&str>> =
+        chunks(&input.bytes, SLICE).take(BYTES / SLICE).map(|slice| chunks(slice.as_bytes(), CHUNK).collect()).collect();
+    let mut best = vec![[Duration::MAX; 5]; slices.len()];
     for _ in 0..ROUNDS {
-        let taken =
-            [timed(|| muxtap(SCREEN, input)), timed(|| alacritty(SCREEN, bytes)), timed(|| vt100(SCREEN, bytes))];
-        for (best, taken) in best.iter_mut().zip(taken) {
-            *best = (*best).min(taken);
+        for (slice, best) in slices.iter().zip(&mut best) {
+            for (best, (_, feed)) in best.iter_mut().zip(&mut ways) {
+                *best = (*best).min(timed(|| slice.iter().for_each(|chunk| feed(chunk))));
+            }
         }
     }
-    let [ours, alacritty, vt100] = best.map(|taken| bytes.len() as f64 / taken.as_secs_f64() / 1e6);
-    figure(&format!("{}: muxtap", input.name), ours, "MB/s", Goal::None);
-    figure("    alacritty_terminal", alacritty, "MB/s", Goal::None);
-    figure("    vt100", vt100, "MB/s", Goal::None);
-    figure("    muxtap by the faster of them", ours / alacritty.max(vt100), "x", Goal::AtLeast(1.0));
+    let length: usize = slices.iter().flatten().map(|chunk| chunk.len()).sum();
+    let mut speeds = [0.0; 5];
+    for (at, (speed, (name, _))) in speeds.iter_mut().zip(&ways).enumerate() {
+        let taken: Duration = best.iter().filter_map(|slice| slice.get(at)).sum();
+        *speed = length as f64 / taken.as_secs_f64() / 1e6;
+        let name = if at == 0 { format!("{}: {name}", input.name) } else { format!("    {name}") };
+        figure(&name, *speed, "MB/s", Goal::None);
+    }
+    let [ours, alacritty, avt, vt100, whole] = speeds;
+    let other = alacritty.max(avt).max(vt100);
+    figure("    muxtap by the fastest of the others", ours / other, "x", Goal::AtLeast(1.0));
+    figure("    with ring and text by the fastest of all four", whole / ours.max(other), "x", Goal::AtLeast(0.8));
 }
 
 /// Prints the microseconds of a capture of the visible screen.
@@ -143,6 +198,7 @@ fn memory(input: &Input) {
     const SIDES: Sides = Sides(120, 40);
     let (ours, screen) = held(|| muxtap(SIDES, input));
     let (alacritty, _term) = held(|| alacritty(SIDES, &input.bytes));
+    let (avt, _terminal) = held(|| avt(SIDES, &input.bytes));
     let (vt100, _parser) = held(|| vt100(SIDES, &input.bytes));
     let all = CaptureOptions { start: Line::Edge, ..CaptureOptions::default() };
     let text = screen.capture(&all).len() as f64;
@@ -151,6 +207,7 @@ fn memory(input: &Input) {
     figure("their text", text / 1e6, "MB", Goal::None);
     figure("muxtap", ours / 1e6, "MB", Goal::None);
     figure("alacritty_terminal", alacritty / 1e6, "MB", Goal::None);
+    figure("avt", avt / 1e6, "MB", Goal::None);
     figure("vt100", vt100 / 1e6, "MB", Goal::None);
     figure("muxtap by alacritty_terminal", ours / alacritty, "x", Goal::AtMost(0.2));
     figure("what muxtap says it holds, by what it holds", screen.memory() as f64 / ours, "x", Goal::None);

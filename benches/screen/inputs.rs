@@ -1,7 +1,8 @@
 //! Program output, the same in every run.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, fs, io::Read as _, path::Path};
 
+use flate2::read::GzDecoder;
 use muxtap::protocol::version::Version;
 
 /// Output and its description.
@@ -36,7 +37,30 @@ fn mixed(number: u64) -> u64 {
 pub fn all() -> Vec<Input> {
     // From 3.4 on tmux checks the cell before a character that is not ASCII.
     let later = Input { name: "Chinese text, tmux 3.5a".into(), version: TMUX_3_5, ..wide() };
-    vec![plain(), short(), colours(), log(), full_screen(), wide(), later, emoji()]
+    vec![plain(), short(), colours(), log(), full_screen(), wide(), later, emoji(), recordings()]
+}
+
+/// Returns what real agents printed, in the order of the recordings' names, each on a cleared screen.
+fn recordings() -> Input {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents");
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "gz"));
+    paths.sort();
+    let mut text = String::new();
+    for path in paths {
+        text.push_str("\x1bc");
+        let mut recording = String::new();
+        let read = fs::File::open(path).and_then(|file| GzDecoder::new(file).read_to_string(&mut recording));
+        for line in recording.lines().skip(1).filter(|_| read.is_ok()) {
+            if let Ok((_, kind, printed)) = serde_json::from_str::<(f64, String, String)>(line)
+                && kind == "o"
+            {
+                text.push_str(&printed);
+            }
+        }
+    }
+    Input { name: "recordings of agents".into(), bytes: text.into_bytes(), version: TMUX_3_3 }
 }
 
 fn plain() -> Input {
