@@ -3,9 +3,8 @@
 //!
 //! `cargo bench --no-default-features --bench screen` prints a table with the goals beside; `-- listing`
 //! only the inputs with this in their names. The exit status is always 0. All run on one thread and take
-//! turns at each slice of the input, several times. The least time of each slice counts: few slices are
-//! so long that another program interrupts them each time. The bench profile compiles the others for
-//! speed, as muxtap is.
+//! turns, several times. The least time of each slice of the input counts: hardly any is interrupted by
+//! another program each time. The bench profile compiles the others for speed, as muxtap is.
 
 #![allow(
     clippy::print_stdout,
@@ -138,10 +137,9 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// Prints MB/s of each, the least time of each slice of several rounds in which they take turns.
+/// Prints MB/s of each, by the least time of each slice in several rounds in which they take turns.
 fn feeding(input: &Input) {
-    let (mut screen, mut drawn, mut ring) =
-        (new_muxtap(SCREEN, input), new_muxtap(SCREEN, input), Ring::new(1 << 20));
+    let (mut screen, mut drawn, mut ring) = (new_muxtap(SCREEN, input), new_muxtap(SCREEN, input), Ring::new(1 << 20));
     let (mut term, mut processor): (_, Processor) = (new_alacritty(SCREEN), Processor::new());
     let (mut parser, Some(mut terminal)) = (new_vt100(SCREEN), new_avt(SCREEN)) else { return };
     let mut ways: [(&str, Box<dyn FnMut(&str)>); 5] = [
@@ -151,13 +149,19 @@ fn feeding(input: &Input) {
         ("vt100", Box::new(|text| parser.process(text.as_bytes()))),
         ("muxtap with ring and text", Box::new(|text| ring.push_and_draw(text.as_bytes(), &mut NullSink, &mut drawn))),
     ];
-    let slices: Vec<Vec<&str>> =
-        chunks(&input.bytes, SLICE).take(BYTES / SLICE).map(|slice| chunks(slice.as_bytes(), CHUNK).collect()).collect();
+    let slices: Vec<Vec<&str>> = chunks(&input.bytes, SLICE)
+        .take(BYTES / SLICE)
+        .map(|slice| chunks(slice.as_bytes(), CHUNK).collect())
+        .collect();
     let mut best = vec![[Duration::MAX; 5]; slices.len()];
     for _ in 0..ROUNDS {
-        for (slice, best) in slices.iter().zip(&mut best) {
-            for (best, (_, feed)) in best.iter_mut().zip(&mut ways) {
-                *best = (*best).min(timed(|| slice.iter().for_each(|chunk| feed(chunk))));
+        // Each feeds all slices before the next one: what the others hold would displace it from the caches.
+        for (at, (_, feed)) in ways.iter_mut().enumerate() {
+            for (slice, best) in slices.iter().zip(&mut best) {
+                let taken = timed(|| slice.iter().for_each(|chunk| feed(chunk)));
+                if let Some(best) = best.get_mut(at) {
+                    *best = (*best).min(taken);
+                }
             }
         }
     }
@@ -196,7 +200,7 @@ fn held<T>(work: impl FnOnce() -> T) -> (f64, T) {
 
 fn memory(input: &Input) {
     const SIDES: Sides = Sides(120, 40);
-    let (ours, screen) = held(|| muxtap(SIDES, input));
+    let (ours, mut screen) = held(|| muxtap(SIDES, input));
     let (alacritty, _term) = held(|| alacritty(SIDES, &input.bytes));
     let (avt, _terminal) = held(|| avt(SIDES, &input.bytes));
     let (vt100, _parser) = held(|| vt100(SIDES, &input.bytes));
@@ -214,6 +218,10 @@ fn memory(input: &Input) {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
     let taken = (0..10).map(|_| timed(|| screen.capture(&all))).min().unwrap_or_default();
     figure("capture of all of it, with -e", taken.as_secs_f64() * 1e6, "us", Goal::None);
+    while screen.compress_next() {}
+    let rests = screen.memory() as f64;
+    figure("muxtap at rest", rests / 1e6, "MB", Goal::None);
+    figure("    by the lines in the history", rests / f64::from(history), "bytes", Goal::AtMost(20.0));
 }
 
 fn main() {
