@@ -137,12 +137,15 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
+/// Feeds a chunk to a screen.
+type Feed<'a> = Box<dyn FnMut(&str) + 'a>;
+
 /// Prints MB/s of each, by the least time of each slice in several rounds in which they take turns.
 fn feeding(input: &Input) {
     let (mut screen, mut drawn, mut ring) = (new_muxtap(SCREEN, input), new_muxtap(SCREEN, input), Ring::new(1 << 20));
     let (mut term, mut processor): (_, Processor) = (new_alacritty(SCREEN), Processor::new());
     let (mut parser, Some(mut terminal)) = (new_vt100(SCREEN), new_avt(SCREEN)) else { return };
-    let mut ways: [(&str, Box<dyn FnMut(&str)>); 5] = [
+    let mut ways: [(&str, Feed<'_>); 5] = [
         ("muxtap", Box::new(|text| screen.feed(text.as_bytes()))),
         ("alacritty_terminal", Box::new(|text| processor.advance(&mut term, text.as_bytes()))),
         ("avt", Box::new(|text| terminal.feed(text))),
