@@ -121,6 +121,75 @@ fn patterns_and_selectors_name_panes_of_several_hosts() {
     scene.await_waits(&["web-1", "web-2", "db"], 0);
 }
 
+#[test]
+fn agents_of_several_hosts_are_listed_together() {
+    let (scene, _proxy) = Scene::new(&[WEB[0], WEB[1], ("web-3", "input"), ("db", "read")]);
+    let near = &scene.near;
+    let hosts = ["db", "web-1", "web-2"];
+    for name in hosts {
+        let host = scene.host(name);
+        ok(host, &["report-agent", "-t", "work", "--source", "mytool", "--state", "working"]);
+        eventually("the agent is known there", || ok(host, &["agents"]).contains("working"));
+    }
+    let agents = |targets: &str| near.http("GET", &format!("/v1/agents?targets={targets}"), None).json();
+    let of = |list: &Value| {
+        let named = |agent: &Value| format!("{}/{}", agent["host"].as_str().unwrap(), agent["pane"].as_str().unwrap());
+        list["agents"].as_array().unwrap().iter().map(named).collect::<Vec<_>>()
+    };
+    // One of them does not offer the list.
+    let list = agents("web-*%2Fwork");
+    assert_eq!(of(&list), [scene.pane("web-1"), scene.pane("web-2")], "{list}");
+    assert_eq!(names(&list["unreachable"]), ["web-3"], "{list}");
+    assert_eq!(of(&agents("*%2F")), hosts.map(|name| scene.pane(name)));
+    // A host has what is named there, or a pattern names it.
+    assert_eq!(of(&agents("d*%2Fnowhere:,web-1%2Fwork")), [scene.pane("web-1")]);
+    assert_eq!(agents("db%2Fnowhere:,web-1%2Fwork")["code"], "NOT_FOUND");
+    // The command line and agents name each pane with its host.
+    let printed = call(near, &["agents", "-t", "web-*/work"]);
+    assert!(hosts[1..].iter().all(|name| printed.text().contains(&scene.pane(name))), "{printed:?}");
+    assert!(printed.status == 0 && printed.stderr.contains("web-3"), "{printed:?}");
+    let mut client = Client::started(near.spawn(&["mcp"]));
+    let listed = client.call("list", &json!({ "what": "agents", "target": "*/work" }));
+    let ids: Vec<_> = listed["agents"].as_array().unwrap().iter().map(|agent| agent["pane"].clone()).collect();
+    assert_eq!(ids, hosts.map(|name| json!(scene.pane(name))), "{listed}");
+    let everywhere = client.call("list", &json!({ "what": "agents", "everywhere": true }));
+    assert_eq!(everywhere["agents"].as_array().unwrap().len(), 3, "{everywhere}");
+}
+
+#[test]
+fn commands_of_several_hosts_are_listed_with_their_hosts() {
+    let (scene, _proxy) = Scene::new(&[WEB[0], WEB[1], ("web-3", "input")]);
+    let near = &scene.near;
+    for name in ["web-1", "web-2"] {
+        // A command that ends with this status, as the marks of a shell report it.
+        let marks = "printf '\\033]133;A\\007$ \\033]133;B\\007\\033]133;C\\007out\\n\\033]133;D;3\\007'";
+        let host = scene.host(name);
+        let shell = format!("read -r go; {marks}; echo marked; exec cat");
+        ok(host, &["new-session", "-s", "marked", "--", "sh", "-c", &shell]);
+        ok(host, &["read", "-t", "marked", "--since", "start"]);
+        ok(host, &["send-keys", "-t", "marked", "go", "Enter"]);
+        ok(host, &["wait-for", "-t", "marked", "-p", "^marked", "--since", "start", "-T", "60"]);
+    }
+    let listed = |targets: &[&str]| call(near, &[&["--json", "commands"], targets].concat());
+    let of = |printed: &str| {
+        let answers = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        answers.map(|one| (one["host"].clone(), one["commands"][0]["status"].clone())).collect::<Vec<_>>()
+    };
+    let both = ["web-1", "web-2"].map(|name| (json!(name), json!(3)));
+    // One does not offer it: the others are listed, and the status says that not all were.
+    let some = listed(&["-t", "web-*/marked"]);
+    assert_eq!((of(&some.text()), some.status), (both.to_vec(), 1), "{some:?}");
+    assert!(some.stderr.contains("web-3"), "{some:?}");
+    let named = listed(&["-t", "web-1/marked", "-t", "web-2/marked"]);
+    assert_eq!((of(&named.text()), named.status), (both.to_vec(), 0), "{named:?}");
+    // A pane that is not there leaves the other one.
+    let missing = listed(&["-t", "web-1/nowhere:", "-t", "web-2/marked"]);
+    assert_eq!((of(&missing.text()), missing.status), (both[1..].to_vec(), 1), "{missing:?}");
+    assert!(missing.stderr.contains("web-1/nowhere:"), "{missing:?}");
+    let table = call(near, &["commands", "-t", "web-*/marked"]).text();
+    assert!(["web-1/%", "web-2/%"].iter().all(|pane| table.contains(pane)), "{table}");
+}
+
 fn named(pane: &Value) -> String {
     format!("{}/{}", pane["host"].as_str().unwrap(), pane["id"].as_str().unwrap())
 }

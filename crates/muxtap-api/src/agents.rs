@@ -4,6 +4,8 @@ use muxtap_core::protocol::ids::PaneId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::HostInfo;
+
 /// An agent's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -100,6 +102,9 @@ pub struct AgentEvidence {
 /// An agent in a pane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentInfo {
+    /// The host that the pane is on, if not the local one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The pane.
     pub pane: PaneId,
     /// A session that shows it.
@@ -155,9 +160,12 @@ pub struct AgentInfo {
 pub struct AgentList {
     /// Agents whose process is alive, by pane; then those that ended in the last ten minutes.
     pub agents: Vec<AgentInfo>,
-    /// Why the user's own rules are not in force.
+    /// Why the user's own rules are not in force. In a list of several hosts: this daemon's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_error: Option<String>,
+    /// The hosts that returned nothing, if several were requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<HostInfo>,
 }
 
 /// A state that an agent reports about itself.

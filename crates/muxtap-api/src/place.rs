@@ -75,6 +75,10 @@ impl Fields for ListQuery {
     fn visit_targets(&mut self, visit: &mut dyn FnMut(TargetField<'_>)) {
         TargetField::visit_listed(&mut self.targets, visit);
     }
+
+    fn spread(&self) -> Option<Vec<String>> {
+        Some(self.items())
+    }
 }
 
 impl Fields for ListAllQuery {

@@ -90,19 +90,11 @@ pub(super) async fn everywhere<T: DeserializeOwned + Send + 'static, F>(
 where
     F: Future<Output = muxtap_api::Result<Vec<T>>> + Send,
 {
-    let (list, app) = (&list, &request.app);
+    let app = &request.app;
     if let Some(parts) = &request.several {
-        app.engine.authorize(Tier::Read)?;
-        let of_part = |part: Part| async move {
-            if let Some(host) = &part.host
-                && let Some(items) = list_by_peer(app, host, field, &part.targets).await?
-            {
-                return Ok(items);
-            }
-            list(super::server(app, &part.at)?, part.targets).await
-        };
-        return app.engine.list_parts(parts.clone(), of_part).await;
+        return of_parts(app, parts, field, list).await;
     }
+    let list = &list;
     let (server, targets) = (request.server()?, &request.fields.0.items());
     if !request.fields.0.everywhere {
         return Ok((list(server, targets.clone()).await?, Vec::new()));
@@ -114,6 +106,30 @@ where
         }
     };
     app.engine.list_everywhere(server, |server| list(server, targets.clone()), there).await
+}
+
+/// Lists something of several hosts by the parts of a request; also returns the hosts that returned
+/// nothing. `field` and `list`: as for [`everywhere`].
+pub(super) async fn of_parts<T: DeserializeOwned + Send + 'static, F>(
+    app: &App,
+    parts: &[Part],
+    field: &'static str,
+    list: impl Fn(Server, Vec<String>) -> F,
+) -> muxtap_api::Result<(Vec<T>, Vec<HostInfo>)>
+where
+    F: Future<Output = muxtap_api::Result<Vec<T>>> + Send,
+{
+    app.engine.authorize(Tier::Read)?;
+    let list = &list;
+    let of_part = |part: Part| async move {
+        if let Some(host) = &part.host
+            && let Some(items) = list_by_peer(app, host, field, &part.targets).await?
+        {
+            return Ok(items);
+        }
+        list(super::server(app, &part.at)?, part.targets).await
+    };
+    app.engine.list_parts(parts.to_vec(), of_part).await
 }
 
 #[cfg(feature = "daemon")]

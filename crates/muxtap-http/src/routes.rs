@@ -1,5 +1,7 @@
 //! The routes' handlers, one function each.
 
+use std::sync::OnceLock;
+
 use axum::{Extension, Json, response::Response};
 use muxtap_base::{descriptors, files::ReadFile, metrics as counted};
 use muxtap_engine::Server;
@@ -10,7 +12,7 @@ use super::{
     App,
     again::Again,
     error::{Body, Params, Result},
-    hosts::everywhere,
+    hosts::{everywhere, of_parts},
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
     server_request::ServerRequest,
     text, waits,
@@ -591,7 +593,20 @@ pub async fn explain_agent(request: ServerRequest) -> Response {
 pub async fn agents(request: ServerRequest<Params<ListQuery>>) -> Response {
     request
         .respond(Operation::Look, |request| async move {
-            Ok(Json(request.server()?.agents_within(&request.fields.0.items()).await?))
+            let Some(parts) = &request.several else {
+                return Ok(Json(request.server()?.agents_within(&request.fields.0.items()).await?));
+            };
+            let own_rules = OnceLock::new();
+            let within = |server: Server, targets: Vec<String>| {
+                let own_rules = &own_rules;
+                async move {
+                    let list = server.agents_within(&targets).await?;
+                    let _ = list.rules_error.map(|error| own_rules.set(error));
+                    Ok(list.agents)
+                }
+            };
+            let (agents, unreachable) = of_parts(&request.app, parts, "agents", within).await?;
+            Ok(Json(AgentList { agents, rules_error: own_rules.into_inner(), unreachable }))
         })
         .await
 }

@@ -49,7 +49,7 @@ fn texts(text: &str) -> Vec<(&'static str, String)> {
     });
     let list: ListOutput = read(json!({ "panes": [pane] }));
     let mut asking = String::new();
-    push_agent(&mut asking, &agent(text));
+    push_agent(&mut asking, &agent(text), "");
     let events = ["title", "cwd", "notification", "output", "progress", "topology"].map(|kind| {
         let path = if kind == "topology" { Value::Null } else { text.into() };
         json!({"type": kind, "pane": "%1", "title": text, "path": path, "body": text, "text": text, "state": text})

@@ -193,7 +193,7 @@ impl ListOutput {
             );
         }
         for one in self.agents.iter().flatten() {
-            push_agent(&mut text, one);
+            push_agent(&mut text, one, &at(&one.host));
         }
         for one in self.commands.iter().flatten() {
             push_row(&mut text, &command_line(one));
@@ -217,15 +217,16 @@ fn counted<N: fmt::Display + PartialEq + From<u8>>(count: &N, noun: &str) -> Str
     format!("{count} {noun}{plural}")
 }
 
-/// Adds an agent: its state, and its question with the answers.
-pub(super) fn push_agent(to: &mut String, one: &AgentInfo) {
-    let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-    push_row(to, &format!("{} {place} {} {}", one.pane, one.name, one.state.as_str()));
+/// Adds an agent: its state, and its question with the answers. `at`: what its pane's id begins with,
+/// the host.
+pub(super) fn push_agent(to: &mut String, one: &AgentInfo, at: &str) {
+    let (pane, place) = (format!("{at}{}", one.pane), format!("{}:{}.{}", one.session, one.window_index, one.index));
+    push_row(to, &format!("{pane} {place} {} {}", one.name, one.state.as_str()));
     push_quoted(to, &plain::message(one.question.as_deref().unwrap_or_default()));
     push_options(to, &one.options);
     if let Some(id) = &one.question_id {
         // Writing to a String cannot fail.
-        let _ = writeln!(to, "  [send_keys with target: {:?}, question_id: {id:?} and answer]", one.pane.to_string());
+        let _ = writeln!(to, "  [send_keys with target: {pane:?}, question_id: {id:?} and answer]");
     }
 }
 

@@ -235,7 +235,6 @@ pub(super) async fn list(call: &CallContext, args: args::List, parts: Option<Vec
 async fn items(call: &CallContext, args: &args::List, parts: Option<Vec<Part>>) -> Result<ListOutput> {
     use args::ListKind::{Agents, Commands, Panes, Sessions, Windows};
     let mut output = ListOutput::default();
-    let targets = args.target.as_slice();
     match args.what {
         Sessions => {
             let list = |server: Server, targets: Vec<String>| async move { server.sessions_within(&targets).await };
@@ -252,18 +251,6 @@ async fn items(call: &CallContext, args: &args::List, parts: Option<Vec<Part>>) 
             let (panes, unreachable) = listed(call, args, parts, "panes", list).await?;
             (output.panes, output.unreachable) = (Some(panes), unreachable);
         }
-        Agents if parts.is_some() => {
-            let given = args.target.as_deref().unwrap_or_default();
-            return Err(Error::invalid(format!(
-                "target: agents are listed for one host, and {given} may name several; expected a host's name before \
-                 the `/`"
-            )));
-        }
-        Agents if args.everywhere => {
-            return Err(Error::invalid(
-                "everywhere: not available for agents; name a host with `server`, such as box/",
-            ));
-        }
         Commands if args.everywhere => {
             return Err(Error::invalid("everywhere: not available for commands; name their pane as `target`"));
         }
@@ -277,8 +264,10 @@ async fn items(call: &CallContext, args: &args::List, parts: Option<Vec<Part>>) 
             (output.commands, output.marks) = (Some(answer.commands), Some(answer.marks));
         }
         Agents => {
-            let server = call.server(args.server.as_deref())?;
-            output.agents = Some(server.agents_within(targets).await?.agents);
+            let list =
+                |server: Server, targets: Vec<String>| async move { Ok(server.agents_within(&targets).await?.agents) };
+            let (agents, unreachable) = listed(call, args, parts, "agents", list).await?;
+            (output.agents, output.unreachable) = (Some(agents), unreachable);
         }
     }
     Ok(output)

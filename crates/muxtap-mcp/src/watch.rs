@@ -203,7 +203,7 @@ pub(super) fn text(output: &WatchOutput) -> String {
             }
             "agent" => {
                 if let Some(agent) = event.get("agent").and_then(|agent| AgentInfo::deserialize(agent).ok()) {
-                    push_agent(&mut text, &agent);
+                    push_agent(&mut text, &agent, "");
                 }
                 continue;
             }

@@ -403,6 +403,7 @@ impl Follower {
         let Some((judgement, since_ms)) = running.reported.clone() else { return };
         let id = self.pane.id();
         let mut info = AgentInfo {
+            host: None,
             pane: id,
             session: String::new(),
             session_id: String::new(),

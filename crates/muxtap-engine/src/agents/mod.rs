@@ -81,7 +81,7 @@ impl Server {
         // A pane that ends meanwhile responds too. A pane whose screen remains uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
-        Ok(AgentList { agents: host.known_agents(), rules_error: rules.error.clone() })
+        Ok(AgentList { agents: host.known_agents(), rules_error: rules.error.clone(), unreachable: Vec::new() })
     }
 }
 

@@ -44,6 +44,11 @@ pub(super) fn forget_host() {
     HOST.with_borrow_mut(|host| *host = None);
 }
 
+/// Returns the host of the last response; `None`: this one.
+pub(super) fn host() -> Option<String> {
+    HOST.with_borrow(Clone::clone)
+}
+
 /// Returns an id in the form that the caller can use as a target.
 pub(super) fn shown(id: impl std::fmt::Display) -> String {
     HOST.with_borrow(|host| host.as_ref().map_or_else(|| id.to_string(), |host| format!("{host}/{id}")))

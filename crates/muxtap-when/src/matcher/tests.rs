@@ -64,6 +64,7 @@ impl World {
 
     fn agent(&mut self, state: AgentState, question: Option<&str>) -> Vec<(String, String)> {
         texts(&self.event(&Event::Agent(Box::new(AgentInfo {
+            host: None,
             pane: PaneId(1),
             session: "work".into(),
             session_id: "$0".into(),

@@ -12,6 +12,7 @@ use super::{
     Caller, Outcome,
     events::join_targets,
     label::{term, with_labels},
+    list::{note_unreachable, shown},
     listed,
     output::{self, Failure, Table, short_duration},
 };
@@ -31,6 +32,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agents
+  muxtap agents -t '*/'                          those of all other hosts
   muxtap agents --watch                          print a line for each change of state
   muxtap agents explain -t work                  say why an agent is in its state
   muxtap agents install claude --dry-run         show what its hooks would be
@@ -84,10 +86,11 @@ impl Agents {
         if let Some(error) = &list.rules_error {
             output::note(&format!("your rules as they are now are not in effect: {error}"));
         }
+        note_unreachable(&list.unreachable);
         let mut table = Table::new(&["ID", "PANE", "AGENT", "STATE", "FOR", "ASKS"]);
         for agent in &list.agents {
             table.row(&[
-                agent.pane.to_string(),
+                shown(agent.host.as_deref(), agent.pane),
                 location(agent),
                 agent.name.clone(),
                 agent.state.as_str().into(),
@@ -142,14 +145,14 @@ type PrintedStates = HashMap<String, (AgentState, u64, Option<u32>)>;
 /// Prints a line for an agent unless the last line of its pane was the same.
 fn print_if_changed(agent: &AgentInfo, json: bool, printed: &mut PrintedStates) -> Result<(), Failure> {
     let state = (agent.state, agent.since_ms, agent.pid);
-    if printed.insert(agent.pane.to_string(), state) == Some(state) {
+    let pane = shown(agent.host.as_deref(), agent.pane);
+    if printed.insert(pane.clone(), state) == Some(state) {
         return Ok(());
     }
     if json {
         return output::print_json(agent);
     }
-    let what =
-        format!("{}  {}  {}  {}  {}", agent.pane, location(agent), agent.name, agent.state.as_str(), question(agent));
+    let what = format!("{pane}  {}  {}  {}  {}", location(agent), agent.name, agent.state.as_str(), question(agent));
     output::print(format!("{}\n", plain::name(what.trim_end())))
 }
 

@@ -6,13 +6,15 @@ use clap::Args;
 use muxtap_base::plain;
 use muxtap_engine::is_pattern;
 use regex::Regex;
+use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
     Caller, Outcome, duration,
     events::join_targets,
-    fitting,
+    fitting_reachable,
     label::{term, with_labels},
+    list::note_unreachable,
     output::{self, Failure, Table},
     path_named,
 };
@@ -20,6 +22,7 @@ use crate::{
     api::{CommandInfo, CommandsAnswer, CommandsRequest, Error, Event, EventKind, EventsRequest, SeenMarks},
     cli::{
         EXIT_ERROR,
+        client::{forget_host, host},
         follow::{FollowedEvents, Recovery},
     },
     protocol::ids::PaneId,
@@ -89,20 +92,37 @@ impl Commands {
         let Self { n, failed, over, .. } = *self;
         let request = CommandsRequest { n, failed, grep: self.grep.clone(), over_ms: over };
         let mut client = caller.client().await?;
-        let mut targets = Vec::new();
+        let (mut targets, mut unreachable) = (Vec::new(), Vec::new());
         for target in &self.targets {
+            // Each target may be on another host.
+            forget_host();
             if is_pattern(target) {
-                targets.extend(fitting(&mut client, target).await?);
+                let (panes, absent) = fitting_reachable(&mut client, target).await?;
+                targets.extend(panes);
+                unreachable.extend(absent);
             } else {
                 targets.push(target.clone());
             }
         }
+        note_unreachable(&unreachable);
+        let mut is_whole = unreachable.is_empty();
         let mut answers = Vec::new();
         for target in &targets {
+            forget_host();
             let path = format!("{}/commands", path_named("panes", target)?);
-            let answer: CommandsAnswer = client.get(&path, &request).await?;
+            let answer: CommandsAnswer = match client.get(&path, &request).await {
+                Ok(answer) => answer,
+                // The commands of the other panes are still listed.
+                Err(mut error) if targets.len() > 1 => {
+                    error.message = format!("{target}: {error}");
+                    output::report(&error, caller.json);
+                    is_whole = false;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             if caller.json {
-                output::print_json(&answer)?;
+                output::print_json(&OfHost { host: host(), answer: &answer })?;
             }
             let ended = answer.commands.iter().filter(|command| command.end.is_some());
             last.insert(answer.pane, ended.map(|command| command.number).max().unwrap_or_default());
@@ -116,8 +136,17 @@ impl Commands {
             let unmarked = answers.iter().filter(|(_, answer)| answer.marks == SeenMarks::None);
             unmarked.for_each(|(target, _)| output::note(&unmarked_note(target)));
         }
-        Ok(if is_marked { 0 } else { EXIT_ERROR })
+        Ok(if is_marked && is_whole { 0 } else { EXIT_ERROR })
     }
+}
+
+/// A response, with the host that it is from.
+#[derive(Serialize)]
+struct OfHost<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(flatten)]
+    answer: &'a CommandsAnswer,
 }
 
 /// Which of the commands that end are printed.

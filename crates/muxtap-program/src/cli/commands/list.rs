@@ -268,7 +268,7 @@ async fn print_or_watch(
 }
 
 /// Returns an id in the form that can be used as a target.
-fn shown(host: Option<&str>, id: impl std::fmt::Display) -> String {
+pub(super) fn shown(host: Option<&str>, id: impl std::fmt::Display) -> String {
     host.map_or_else(|| id.to_string(), |host| format!("{host}/{id}"))
 }
 
