@@ -122,44 +122,6 @@ fn patterns_and_selectors_name_panes_of_several_hosts() {
 }
 
 #[test]
-fn agents_of_several_hosts_are_listed_together() {
-    let (scene, _proxy) = Scene::new(&[WEB[0], WEB[1], ("web-3", "input"), ("db", "read")]);
-    let near = &scene.near;
-    let hosts = ["db", "web-1", "web-2"];
-    let panes = hosts.map(|name| {
-        let host = scene.host(name);
-        let muxtap = host.plain_muxtap_command().get_program().to_str().unwrap().to_owned();
-        let reports = format!("{muxtap} report-agent --source mytool --state working; read -r line");
-        let pane = ok(host, &["new-session", "-s", "agent", "--", "sh", "-c", &reports]);
-        eventually("the agent is known there", || ok(host, &["agents"]).contains("working"));
-        format!("{name}/{pane}")
-    });
-    let agents = |targets: &str| near.http("GET", &format!("/v1/agents?targets={targets}"), None).json();
-    let of = |list: &Value| {
-        let named = |agent: &Value| format!("{}/{}", agent["host"].as_str().unwrap(), agent["pane"].as_str().unwrap());
-        list["agents"].as_array().unwrap().iter().map(named).collect::<Vec<_>>()
-    };
-    // One of them does not offer the list.
-    let list = agents("web-*%2Fagent");
-    assert_eq!(of(&list), panes[1..], "{list}");
-    assert_eq!(names(&list["unreachable"]), ["web-3"], "{list}");
-    assert_eq!(of(&agents("*%2F")), panes);
-    // A host has what is named there, or a pattern names it.
-    assert_eq!(of(&agents("d*%2Fnowhere:,web-1%2Fagent")), panes[1..2]);
-    assert_eq!(agents("db%2Fnowhere:,web-1%2Fagent")["code"], "NOT_FOUND");
-    // The command line and agents name each pane with its host.
-    let printed = call(near, &["agents", "-t", "web-*/agent"]);
-    assert!(panes[1..].iter().all(|pane| printed.text().contains(pane)), "{printed:?}");
-    assert!(printed.status == 0 && printed.stderr.contains("web-3"), "{printed:?}");
-    let mut client = Client::started(near.spawn(&["mcp"]));
-    let listed = client.call("list", &json!({ "what": "agents", "target": "*/agent" }));
-    let ids: Vec<_> = listed["agents"].as_array().unwrap().iter().map(|agent| agent["pane"].clone()).collect();
-    assert_eq!(ids, panes.map(Value::from), "{listed}");
-    let everywhere = client.call("list", &json!({ "what": "agents", "everywhere": true }));
-    assert_eq!(everywhere["agents"].as_array().unwrap().len(), 3, "{everywhere}");
-}
-
-#[test]
 fn commands_of_several_hosts_are_listed_with_their_hosts() {
     let (scene, _proxy) = Scene::new(&[WEB[0], WEB[1], ("web-3", "input")]);
     let near = &scene.near;
