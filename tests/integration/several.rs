@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    agents::put,
     common::{Background, Http, World, eventually},
     fleet::{counting, meet, member, nats::Nats},
     hosts::{call, ok},
@@ -119,6 +120,44 @@ fn patterns_and_selectors_name_panes_of_several_hosts() {
     let refused = call(near, &["--json", "wait-for", "-t", "db/nowhere:", "-t", "web-1/work", "-p", "x"]).error();
     assert_eq!(refused["code"], "NOT_FOUND", "{refused}");
     scene.await_waits(&["web-1", "web-2", "db"], 0);
+}
+
+#[test]
+fn agents_of_several_hosts_are_listed_together() {
+    let (scene, _proxy) = Scene::new(&[WEB[0], WEB[1], ("web-3", "input"), ("db", "read")]);
+    let near = &scene.near;
+    let hosts = ["db", "web-1", "web-2"];
+    let panes = hosts.map(|name| {
+        let host = scene.host(name);
+        let muxtap = host.plain_muxtap_command().get_program().to_str().unwrap().to_owned();
+        let program = host.path("mytool");
+        put(&program, &format!("#!/bin/sh\n{muxtap} report-agent --source mytool --state working\nread -r line\n"));
+        let pane = ok(host, &["new-session", "-s", "agent", "--", program.to_str().unwrap()]);
+        eventually("the agent is known there", || ok(host, &["agents"]).contains("working"));
+        format!("{name}/{pane}")
+    });
+    let agents = |targets: &str| near.http("GET", &format!("/v1/agents?targets={targets}"), None).json();
+    let of = |list: &Value| {
+        let named = |agent: &Value| format!("{}/{}", agent["host"].as_str().unwrap(), agent["pane"].as_str().unwrap());
+        list["agents"].as_array().unwrap().iter().map(named).collect::<Vec<_>>()
+    };
+    // One of them does not offer the list.
+    let list = agents("web-*%2Fagent");
+    assert_eq!(of(&list), panes[1..], "{list}");
+    assert_eq!(names(&list["unreachable"]), ["web-3"], "{list}");
+    assert_eq!(of(&agents("*%2F")), panes);
+    // A host that has nothing of what a pattern names is left out.
+    assert_eq!(of(&agents("d*%2Fnowhere:,web-1%2Fagent")), panes[1..2]);
+    // The command line and agents name each pane with its host.
+    let printed = call(near, &["agents", "-t", "web-*/agent"]);
+    assert!(panes[1..].iter().all(|pane| printed.text().contains(pane)), "{printed:?}");
+    assert!(printed.status == 0 && printed.stderr.contains("web-3"), "{printed:?}");
+    let mut client = Client::started(near.spawn(&["mcp"]));
+    let listed = client.call("list", &json!({ "what": "agents", "target": "*/agent" }));
+    let ids: Vec<_> = listed["agents"].as_array().unwrap().iter().map(|agent| agent["pane"].clone()).collect();
+    assert_eq!(ids, panes.map(Value::from), "{listed}");
+    let everywhere = client.call("list", &json!({ "what": "agents", "everywhere": true }));
+    assert_eq!(everywhere["agents"].as_array().unwrap().len(), 3, "{everywhere}");
 }
 
 #[test]
