@@ -509,9 +509,10 @@ impl Matrix {
             (Outcome::Ran { output, .. }, Untold) => output == "out",
             (Outcome::Ran { output, status, .. }, Among | Either) => output.contains("out") && *status == Some(1),
             (Outcome::Ran { output, status, has_ended }, Ends) => {
-                // The prompt of the shell outside may overwrite a row without a line end, and tmux may drop the last
+                // The prompt of the shell outside may overwrite a row without a line end. tmux may drop the last
                 // output of a pane that ends, though it shows it (N9).
-                let is_told = (output.is_empty() || output.starts_with("out")) && *status == Some(1);
+                let may_be_dropped = output.is_empty() && matches!(self.place, Place::Local | Place::Su);
+                let is_told = (may_be_dropped || output.starts_with("out")) && *status == Some(1);
                 *has_ended && (is_told || is_nested && status.is_none())
             }
             (Outcome::Ran { .. }, Refused(_)) => false,

@@ -503,9 +503,14 @@ fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
 impl Server {
     /// Returns the name of the host on which the server runs, or `None` for this machine.
     pub fn host_name(&self) -> Option<&str> {
-        match Address::parse(self.socket()) {
-            Ok(Address::Elsewhere(host, _)) => Some(host),
-            _ => None,
-        }
+        host_of(self.socket())
+    }
+}
+
+/// Returns the name of the host of a server's address, or `None` for this machine.
+pub(crate) fn host_of(socket: &Path) -> Option<&str> {
+    match Address::parse(socket) {
+        Ok(Address::Elsewhere(host, _)) => Some(host),
+        _ => None,
     }
 }

@@ -27,7 +27,7 @@ use super::{
     version::AgentVersion,
 };
 
-use crate::{Engine, Host, PaneState, Server, limits, pane::PaneUse};
+use crate::{Engine, Host, PaneState, Server, elsewhere::host_of, limits, pane::PaneUse};
 
 /// Follows a pane in a task of its own, until the pane no longer exists or its server is no longer
 /// followed.
@@ -403,7 +403,7 @@ impl Follower {
         let Some((judgement, since_ms)) = running.reported.clone() else { return };
         let id = self.pane.id();
         let mut info = AgentInfo {
-            host: None,
+            host: host_of(host.socket()).map(str::to_owned),
             pane: id,
             session: String::new(),
             session_id: String::new(),
@@ -533,7 +533,11 @@ async fn query_screen(
     }
     running.queried_at = Some(now);
     let server = Server::of(Engine::of(host.shared()?), host.clone());
-    let (text, starts_within_line) = server.joined_lines(pane).await.ok()?;
+    let Ok((text, starts_within_line)) = server.joined_lines(pane).await else {
+        // A pane that prints nothing more would never be judged.
+        *later = Some(now + limits::AGENT_ASK);
+        return None;
+    };
     let rows: Vec<_> = text.lines().map(|row| normalize(row, None)).collect();
     let height = u16::try_from(rows.len()).unwrap_or(u16::MAX);
     Some((PaneContent { rows, starts_within_line, ..PaneContent::default() }, height))

@@ -46,11 +46,10 @@ const CATCH_UP_AGAIN_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// How often panes are copied at most, after the first time, before pages can no longer type.
 const COPIES_AGAIN: usize = 4;
-/// A copy with at least as many bytes is restored with [`LOW_PRIORITY`]. A smaller one is waited for by pages, and soon done.
-const LARGE_COPY: usize = 1024 * 1024;
-/// The niceness of a thread that others should precede.
+/// By how much the thread that restores the first copy is nicer than this process. The first copy is the largest; for
+/// the last one, pages wait.
 #[cfg(target_os = "linux")]
-const LOW_PRIORITY: i32 = 10;
+const NICER: i32 = 10;
 /// The most bytes of a message.
 const LONGEST: u32 = 64 * 1024;
 
@@ -330,6 +329,7 @@ async fn prepare<T>(
     read: impl FnOnce(Belongings) -> Result<T>,
 ) -> Result<(Prepared, T)> {
     let mut panes = Copy::default();
+    let mut is_first = true;
     let count = loop {
         match talk.receive_within(COPY_LIMIT).await? {
             Message::Copy => {}
@@ -339,10 +339,10 @@ async fn prepare<T>(
         talk.steps.ended("await the copy", 0);
         let (copy, _) = talk.receive_descriptors(0, "the panes").await?;
         let bytes = copy.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
-        if bytes < LARGE_COPY {
-            panes.add(BufReader::new(copy))?;
-        } else {
+        if std::mem::take(&mut is_first) {
             panes = unhurried(move || panes.add(BufReader::new(copy)).map(|()| panes)).await?;
+        } else {
+            panes.add(BufReader::new(copy))?;
         }
         talk.steps.ended("restore the copy", bytes);
         talk.send(&Message::Copied).await?;
@@ -366,7 +366,7 @@ async fn unhurried<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 
     let begun = std::thread::Builder::new().name("unhurried".into()).spawn(move || {
         // On other systems this is the priority of the whole process, for good.
         #[cfg(target_os = "linux")]
-        if let Err(error) = rustix::process::setpriority_process(None, LOW_PRIORITY) {
+        if let Err(error) = rustix::process::nice(NICER) {
             tracing::debug!("no low priority: {error}");
         }
         drop(done.send(work()));
@@ -573,5 +573,13 @@ mod tests {
         let error = handed_over.err().unwrap();
         assert!(error.message.contains("sent nothing for 2 s"), "{error}");
         assert!(!ended.success());
+    }
+
+    #[tokio::test]
+    async fn unhurried_work_has_its_result_or_an_error() {
+        assert_eq!(unhurried(|| Ok(1)).await.unwrap(), 1);
+        assert_eq!(unhurried::<()>(|| Err(Error::invalid("x"))).await.unwrap_err().message, "x");
+        let error = unhurried::<()>(|| panic!("on purpose")).await.unwrap_err();
+        assert_eq!(error.message, "the copy cannot be restored");
     }
 }

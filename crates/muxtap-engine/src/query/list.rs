@@ -165,11 +165,6 @@ impl Server {
         let scopes = self.scopes(targets).await?;
         let mut list = self.agents().await?;
         list.agents.retain(|one| self.include_agent(&scopes, one));
-        if let Some(name) = self.host_name() {
-            for agent in &mut list.agents {
-                agent.host = Some(name.to_owned());
-            }
-        }
         Ok(list)
     }
 
