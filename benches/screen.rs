@@ -3,8 +3,8 @@
 //!
 //! `cargo bench --no-default-features --bench screen` prints a table with the goals beside; `-- listing`
 //! only the inputs with this in their names. The exit status is always 0. All run on one thread and take
-//! turns, several times. The least time of each slice of the input counts: hardly any is interrupted by
-//! another program each time. The bench profile compiles the others for speed, as muxtap is.
+//! turns, several times. The least time of each slice of the input counts: few slices are interrupted in
+//! every round. The bench profile compiles the others for speed, as muxtap is.
 
 #![allow(
     clippy::print_stdout,
@@ -137,7 +137,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     taken
 }
 
-/// Feeds a chunk to a screen.
+/// A function that feeds a chunk to a screen.
 type Feed<'a> = Box<dyn FnMut(&str) + 'a>;
 
 /// Prints MB/s of each, by the least time of each slice in several rounds in which they take turns.

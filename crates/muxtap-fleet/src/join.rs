@@ -12,7 +12,7 @@ use muxtap_api::{Error, ErrorCode, Result, Tier};
 use muxtap_base::clock::now_ms;
 use tokio::{
     sync::{Notify, broadcast, mpsc, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -315,9 +315,15 @@ impl Inner {
         }
         // A flush says that the bytes were written. The announcement comes back when NATS has read it, and so
         // all subscriptions before it: from then on, no link to this host is without a responder.
-        if !self.me.offer.is_empty() && tokio::time::timeout(OPEN_LIMIT, returned.notified()).await.is_err() {
-            let limit = OPEN_LIMIT.as_secs();
-            return self.unusable(&format!("this daemon's own announcement did not come back in {limit} s"));
+        if !self.me.offer.is_empty() {
+            tokio::select! {
+                () = returned.notified() => {}
+                Some(ended) = tasks.join_next() => return self.ended(ended),
+                () = tokio::time::sleep(OPEN_LIMIT) => {
+                    let limit = OPEN_LIMIT.as_secs();
+                    return self.unusable(&format!("this daemon's own announcement did not come back in {limit} s"));
+                }
+            }
         }
         self.state.send_replace(State::Joined);
         tracing::info!("fleet {}: joined as {}", self.settings.url, self.me.name);
@@ -338,10 +344,15 @@ impl Inner {
         };
         tokio::select! {
             error = looks => error,
-            Some(ended) = tasks.join_next() => match ended {
-                Ok(Err(error)) => self.unusable(&error),
-                _ => self.unusable(&"the connection was closed"),
-            },
+            Some(ended) = tasks.join_next() => self.ended(ended),
+        }
+    }
+
+    /// Returns the error for a task that served, and has ended.
+    fn ended(&self, ended: std::result::Result<Sent, JoinError>) -> Error {
+        match ended {
+            Ok(Err(error)) => self.unusable(&error),
+            _ => self.unusable(&"the connection was closed"),
         }
     }
 
@@ -364,6 +375,8 @@ impl Inner {
             match event {
                 Event::Disconnected if is_member => self.disconnected(client),
                 Event::Disconnected => return self.unusable(&"the connection was lost"),
+                // NATS may not have read the subscriptions again yet: until then, others may find
+                // this host absent.
                 Event::Connected if is_member => {
                     self.state.send_replace(State::Joined);
                     let _ = again.try_send(());
@@ -390,15 +403,22 @@ impl Inner {
         self.unusable(&"the connection was closed")
     }
 
-    /// Returns the error for a subscription without which this daemon receives nothing, if NATS refused one.
+    /// Returns the error for a subscription without which this daemon receives nothing, or for the
+    /// announcement of a host, if NATS refused one.
     fn not_permitted(&self, text: &str) -> Option<Error> {
-        let (_, subject) = text.split_once("ermissions Violation for Subscription to \"")?;
+        let (_, refused) = text.split_once("ermissions Violation for ")?;
+        let (what, subject) = refused.split_once(" to \"")?;
         let subject = subject.split('"').next().unwrap_or_default();
-        if !subject.starts_with("_INBOX.") && !subject.starts_with(subject::PREFIX) {
-            return None;
-        }
+        let is_hello = !self.me.offer.is_empty() && subject.starts_with("$SRV.HELLO.");
+        let what = match what {
+            "Subscription" if is_hello || subject.starts_with("_INBOX.") || subject.starts_with(subject::PREFIX) => {
+                "subscription"
+            }
+            "Publish" if is_hello => "announcement",
+            _ => return None,
+        };
         let message = format!(
-            "name: {}: NATS does not permit its subscription to {}; expected the name of its credentials, and in \
+            "name: {}: NATS does not permit its {what} to {}; expected the name of its credentials, and in \
              `offer` only tiers that the member was added with",
             self.me.name,
             muxtap_base::plain::name(subject)

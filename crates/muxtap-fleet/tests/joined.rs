@@ -121,6 +121,23 @@ async fn a_name_or_a_tier_that_the_credentials_are_not_for_is_reported() {
     }
 }
 
+/// `members.conf` is not as muxtap writes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_may_not_announce_itself_is_reported() {
+    let Some(fleet) = configured::Fleet::new() else { return };
+    fleet.add("web-1", &[Read], &[], &[]);
+    let file = fleet.folder.server().with_file_name("members.conf");
+    let permitted = fs::read_to_string(&file).unwrap();
+    for (subject, what) in [("$SRV.HELLO.muxtap.web-1", "announcement"), ("$SRV.HELLO.muxtap.*", "subscription")] {
+        let edited = permitted.replace(subject, "$SRV.HELLO.muxtap.other");
+        assert_ne!(edited, permitted);
+        fs::write(&file, edited).unwrap();
+        let server = fleet.start();
+        let error = Daemon::join(&fleet, &server, "web-1", "web-1", &[Read]).refused().await;
+        assert!(error.message.contains(&format!("does not permit its {what} to {subject};")), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_key_is_reported_and_a_new_one_is_read() {
     let Some(fleet) = configured::Fleet::new() else { return };

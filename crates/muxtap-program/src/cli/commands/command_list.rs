@@ -93,19 +93,30 @@ impl Commands {
         let request = CommandsRequest { n, failed, grep: self.grep.clone(), over_ms: over };
         let mut client = caller.client().await?;
         let (mut targets, mut unreachable) = (Vec::new(), Vec::new());
+        let mut is_whole = true;
         for target in &self.targets {
             // Each target may be on another host.
             forget_host();
             if is_pattern(target) {
-                let (panes, absent) = fitting_reachable(&mut client, target).await?;
-                targets.extend(panes);
-                unreachable.extend(absent);
+                match fitting_reachable(&mut client, target).await {
+                    Ok((panes, absent)) => {
+                        targets.extend(panes);
+                        unreachable.extend(absent);
+                    }
+                    // The commands of the other targets are still listed.
+                    Err(error) if self.targets.len() > 1 => {
+                        report(target, error, caller.json);
+                        is_whole = false;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             } else {
                 targets.push(target.clone());
             }
         }
         note_unreachable(&unreachable);
-        let mut is_whole = unreachable.is_empty();
+        is_whole &= unreachable.is_empty();
+        let several = self.targets.len() > 1 || targets.len() > 1;
         let mut answers = Vec::new();
         for target in &targets {
             forget_host();
@@ -113,9 +124,8 @@ impl Commands {
             let answer: CommandsAnswer = match client.get(&path, &request).await {
                 Ok(answer) => answer,
                 // The commands of the other panes are still listed.
-                Err(mut error) if targets.len() > 1 => {
-                    error.message = format!("{target}: {error}");
-                    output::report(&error, caller.json);
+                Err(error) if several => {
+                    report(target, error, caller.json);
                     is_whole = false;
                     continue;
                 }
@@ -138,6 +148,14 @@ impl Commands {
         }
         Ok(if is_marked && is_whole { 0 } else { EXIT_ERROR })
     }
+}
+
+/// Reports an error about one of several targets, with the target.
+fn report(target: &str, mut error: Error, json: bool) {
+    if !error.message.contains(&format!("`{target}`")) {
+        error.message = format!("{target}: {error}");
+    }
+    output::report(&error, json);
 }
 
 /// A response, with the host that it is from.

@@ -47,7 +47,7 @@ use muxtap_core::duration::parse as duration;
 use muxtap_engine::is_number;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use self::events::join_targets;
+use self::{events::join_targets, list::note_unreachable};
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
 use crate::api::{Error, HostInfo, ListQuery, PaneInfo, PaneList, Since};
 
@@ -89,11 +89,12 @@ async fn fitting(client: &mut Client, pattern: &str) -> Result<Vec<String>, Erro
 }
 
 /// Returns the ids of the live panes that match a pattern, and the hosts that cannot be reached. Error:
-/// no pane matches.
+/// no pane matches; the hosts that cannot be reached are reported before.
 async fn fitting_reachable(client: &mut Client, pattern: &str) -> Result<(Vec<String>, Vec<HostInfo>), Error> {
     let list: PaneList = client.get("/v1/panes", &listed(&[pattern.to_owned()])?).await?;
     let ids: Vec<_> = list.panes.iter().filter(|pane| !pane.dead).map(id_of).collect();
     if ids.is_empty() {
+        note_unreachable(&list.unreachable);
         return Err(nothing_fits(pattern));
     }
     Ok((ids, list.unreachable))
