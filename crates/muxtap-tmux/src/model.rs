@@ -116,7 +116,7 @@ pub struct Model {
     pub(super) greeted: bool,
     pub(super) panes: BTreeMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
-    pub(super) subscribed: HashMap<WindowId, u64>,
+    pub(super) subscribed: BTreeMap<WindowId, u64>,
     /// The connection on which each window's values can be pushed.
     window_carriers: BTreeMap<WindowId, u64>,
     /// Panes with a use of facts that only tmux knows.
@@ -589,7 +589,7 @@ fn follow_pane(
 
 /// Returns the commands for each connection that subscribe to exactly these windows.
 fn resubscribe(
-    subscribed: &mut HashMap<WindowId, u64>,
+    subscribed: &mut BTreeMap<WindowId, u64>,
     wanted: &BTreeMap<WindowId, u64>,
     reads: Reads,
 ) -> BTreeMap<u64, Vec<Command>> {
@@ -665,7 +665,7 @@ mod tests {
         };
         let subscribe = |by, window| (by, format!("refresh-clien -B \"muxtap-@{window}"));
         let unsubscribe = |by, window| (by, format!("refresh-clien -B muxtap-@{window}"));
-        let mut subscribed = HashMap::new();
+        let mut subscribed = BTreeMap::new();
         let mut wanted = BTreeMap::from([(WindowId(1), 7), (WindowId(2), 7), (WindowId(3), 8)]);
         let first = resubscribe(&mut subscribed, &wanted, Reads::All);
         assert_eq!(asked(&first), [subscribe(7, 1), subscribe(7, 2), subscribe(8, 3)]);
@@ -673,10 +673,8 @@ mod tests {
         wanted.remove(&WindowId(1));
         wanted.insert(WindowId(2), 8);
         let moved = resubscribe(&mut subscribed, &wanted, Reads::All);
-        let mut moved = asked(&moved);
-        moved.sort();
-        assert_eq!(moved, [unsubscribe(7, 1), unsubscribe(7, 2), subscribe(8, 2)]);
-        assert_eq!(subscribed, HashMap::from([(WindowId(2), 8), (WindowId(3), 8)]));
+        assert_eq!(asked(&moved), [unsubscribe(7, 1), unsubscribe(7, 2), subscribe(8, 2)]);
+        assert_eq!(subscribed, BTreeMap::from([(WindowId(2), 8), (WindowId(3), 8)]));
     }
 
     #[test]

@@ -64,9 +64,12 @@ impl Position {
     fn place(&self, log: &[u8]) -> Option<usize> {
         let rest = log.get(self.from..)?;
         let find = |text: &[u8]| memchr::memmem::find(rest, text);
-        // What does not join the output before begins on a new line.
-        let at = find(&self.segment).or_else(|| find(self.segment.strip_prefix(b"\n")?)?.checked_sub(1));
-        at.map(|at| self.from + at)
+        if let Some(at) = find(&self.segment) {
+            return Some(self.from + at);
+        }
+        // What does not join the output before begins on a new line, which may be the one that was
+        // read before.
+        (self.from + find(self.segment.strip_prefix(b"\n")?)?).checked_sub(1)
     }
 
     /// Describes where the output since the last gap is not what the pane printed.
@@ -82,11 +85,12 @@ impl Position {
         format!("read …{}…, printed …{}…", shown(&self.segment), shown(rest))
     }
 
-    /// Checks that nothing of the pane's output is left.
+    /// Checks that nothing of the pane's output is left. The pane must have printed something since the
+    /// last gap.
     pub(super) fn check_end(&self, log: &[u8]) -> Result<(), String> {
         let log = plain(log);
         let segment = self.segment.strip_prefix(b"\n").unwrap_or(&self.segment);
-        if log.ends_with(segment) && log.len() >= self.from + segment.len() {
+        if !segment.is_empty() && log.ends_with(segment) && log.len() >= self.from + segment.len() {
             return Ok(());
         }
         Err(format!("the end was never delivered: {}", self.difference(&log)))
@@ -130,4 +134,6 @@ fn lost_doubled_and_uncounted_bytes_are_noticed() {
     assert!(after_one(part(10, trimmed(4), b"three\r\n")).is_err(), "a wrong count");
     assert!(after_one(part(4, None, b"two\r\nthree\r\n")).is_err(), "a cursor that goes back");
     assert!(after_one(part(5, None, b"two\r\n")).is_err(), "never delivered");
+    assert!(after_one(part(5, lost, b"")).is_err(), "never delivered behind a gap");
+    assert_eq!(after_one(part(5, lost, b"\ntwo\r\nthree\r\n")), Ok(()), "a new line that the log has before");
 }
