@@ -324,7 +324,8 @@ impl ScreenModel {
             return None;
         }
         ours.feed(output);
-        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules))
+        let is_known = ours.trusted().is_ok() && [&ours, &theirs].iter().all(|screen| screen.known(&TEXT).is_some());
+        is_known.then(|| is_same(&ours, &theirs, rules))
     }
 
     /// Begins a resync. Returns `false` if one is in progress.
@@ -615,9 +616,13 @@ impl CursorReport {
     }
 }
 
+/// A capture of all lines as plain text, which is certain in most cases in which styles and trailing cells are not.
+const TEXT: CaptureOptions =
+    CaptureOptions { start: Line::Edge, end: Line::Default, join: false, escapes: false, trailing: false };
+
 /// Returns whether tmux would print the same for both screens.
 fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
-    let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+    let all = CaptureOptions { escapes: true, ..TEXT };
     let trailing = CaptureOptions { trailing: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
     one.size() == other.size()
@@ -625,7 +630,7 @@ fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
         && joins_same(one, other, rules)
         // If one of the screens is unsure, there is nothing to compare.
-        && [all, trailing].iter().all(|options| {
+        && [TEXT, all, trailing].iter().all(|options| {
             one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
         })
 }
@@ -659,6 +664,24 @@ mod tests {
         let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
         let screen = Screen::new(screen::Size { columns: 20, rows: 4 }, rules, Settings::default());
         ScreenModel { screen: Some(Box::new(screen)), rules: Some(rules), ..ScreenModel::default() }
+    }
+
+    /// From 3.4 on, how many cells of a line exist may be uncertain, and so is what `-e` prints of them.
+    #[test]
+    fn screens_with_uncertain_styles_are_compared_by_their_text() {
+        let rules = Rules::for_version(Version::parse(b"3.8").unwrap());
+        let screen = |output: &[u8]| {
+            let size = screen::Size { columns: 20, rows: 4 };
+            let mut screen = Screen::new(size, rules, Settings { history_limit: 5, ..Settings::default() });
+            screen.feed(output);
+            screen
+        };
+        let link = |text: &str| format!("\x1b]8;;http://x\x1b\\{text}\x1b]8;;\x1b\\\r\n");
+        let lines = |from: u32| (from..from + 12).map(|line| link(&line.to_string())).collect::<String>();
+        let [ours, theirs] = [lines(0), lines(1)].map(|lines| screen(lines.as_bytes()));
+        assert!(ours.known(&CaptureOptions { escapes: true, ..TEXT }).is_none(), "nothing is uncertain");
+        assert!(is_same(&ours, &ours.clone(), rules));
+        assert!(!is_same(&ours, &theirs, rules));
     }
 
     fn shown(model: &ScreenModel) -> Option<String> {
