@@ -99,7 +99,8 @@ fn a_container_is_used_like_the_local_host() {
     for what in ["sessions", "windows"] {
         assert_eq!(everywhere(what)["answer"][what].as_array().unwrap().len(), 1, "{what}");
     }
-    assert_eq!(everywhere("agents")["code"], "INVALID_ARGUMENT");
+    assert_eq!(everywhere("agents")["answer"]["agents"], json!([]));
+    assert_eq!(everywhere("commands")["code"], "INVALID_ARGUMENT");
     let table = ok(&world, &["list-panes"]);
     assert!(table.contains(&pane) && table.lines().count() == 2, "{table}");
     assert!(ok(&world, &["list-windows"]).contains("work:0"), "windows of all hosts");
