@@ -33,27 +33,40 @@ mod replayed {
     use std::cell::Cell;
 
     thread_local! {
-        /// The state of the thread's sequence; `None`: its nonces are not replayed.
-        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+        /// The thread's sequence; `None`: its nonces are not replayed.
+        static SEQUENCE: Cell<Option<Sequence>> = const { Cell::new(None) };
     }
 
-    /// Returns the next number of the thread's sequence (`SplitMix64`), if it has one.
+    /// A sequence of numbers that a seed determines (`SplitMix64`). The seed is the field.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Sequence(pub u64);
+
+    impl Sequence {
+        /// Returns the next number.
+        pub fn draw(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        }
+    }
+
+    /// Returns the next number of the thread's sequence, if it has one.
     pub(super) fn next() -> Option<u64> {
-        let state = STATE.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        STATE.set(Some(state));
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Some(mixed ^ (mixed >> 31))
+        let mut sequence = SEQUENCE.get()?;
+        let number = sequence.draw();
+        SEQUENCE.set(Some(sequence));
+        Some(number)
     }
 
     /// Makes this thread's nonces a sequence that `seed` determines; `None`: random again.
     pub fn replay(seed: Option<u64>) {
-        STATE.set(seed);
+        SEQUENCE.set(seed.map(Sequence));
     }
 }
 
 #[cfg(feature = "replay")]
-pub use replayed::replay;
+pub use replayed::{Sequence, replay};
 
 #[cfg(test)]
 mod tests {

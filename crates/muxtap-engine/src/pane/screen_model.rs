@@ -324,8 +324,8 @@ impl ScreenModel {
             return None;
         }
         ours.feed(output);
-        let is_known = ours.trusted().is_ok() && [&ours, &theirs].iter().all(|screen| screen.known(&TEXT).is_some());
-        is_known.then(|| is_same(&ours, &theirs, rules))
+        ours.trusted().ok()?;
+        is_same(&ours, &theirs, rules)
     }
 
     /// Begins a resync. Returns `false` if one is in progress.
@@ -479,7 +479,7 @@ impl ScreenModel {
             let mut whole = ours.clone();
             whole.feed(beginning);
             whole.feed(output);
-            is_same(&whole, &theirs, rules).then(|| beginning.to_vec())
+            may_be_same(&whole, &theirs, rules).then(|| beginning.to_vec())
         })
     }
 
@@ -516,7 +516,7 @@ impl ScreenModel {
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
-            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules) => Reconciled::Same,
+            (Some(ours), Some(theirs)) if may_be_same(ours, theirs, rules) => Reconciled::Same,
             _ => Reconciled::Different,
         };
         // A screen that is right in all it knows may know less than this one.
@@ -548,7 +548,7 @@ impl ScreenModel {
             return Reconciled::Same;
         }
         let Some(theirs) = self.seeded(seed, rules) else { return Reconciled::Unsettled };
-        let agrees = |screen: &Screen| screen.trusted().is_ok() && is_same(screen, &theirs, rules);
+        let agrees = |screen: &Screen| screen.trusted().is_ok() && may_be_same(screen, &theirs, rules);
         if self.screen.as_deref().is_some_and(agrees) {
             self.settle();
             return Reconciled::Same;
@@ -620,19 +620,26 @@ impl CursorReport {
 const TEXT: CaptureOptions =
     CaptureOptions { start: Line::Edge, end: Line::Default, join: false, escapes: false, trailing: false };
 
-/// Returns whether tmux would print the same for both screens.
-fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
+/// Returns whether no difference of two screens is known.
+fn may_be_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
+    is_same(one, other, rules) != Some(false)
+}
+
+/// Returns whether tmux would print the same for both screens, as far as that is certain; `None` if even their
+/// text is not.
+fn is_same(one: &Screen, other: &Screen, rules: Rules) -> Option<bool> {
     let all = CaptureOptions { escapes: true, ..TEXT };
     let trailing = CaptureOptions { trailing: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
-    one.size() == other.size()
+    let has_same_place = one.size() == other.size()
         && one.history_size() == other.history_size()
-        && (cursor.column, cursor.row) == (theirs.column, theirs.row)
-        && joins_same(one, other, rules)
-        // If one of the screens is unsure, there is nothing to compare.
-        && [TEXT, all, trailing].iter().all(|options| {
-            one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
-        })
+        && (cursor.column, cursor.row) == (theirs.column, theirs.row);
+    if !has_same_place || !joins_same(one, other, rules) {
+        return Some(false);
+    }
+    let prints_same = |options| Some(one.known(options)? == other.known(options)?);
+    let shows_same = prints_same(&all).or_else(|| prints_same(&TEXT))?;
+    Some(shows_same && prints_same(&trailing).unwrap_or(true))
 }
 
 /// Returns whether the same lines continue in the next ones. If `-J` prints cells that may not
@@ -680,8 +687,8 @@ mod tests {
         let lines = |from: u32| (from..from + 12).map(|line| link(&line.to_string())).collect::<String>();
         let [ours, theirs] = [lines(0), lines(1)].map(|lines| screen(lines.as_bytes()));
         assert!(ours.known(&CaptureOptions { escapes: true, ..TEXT }).is_none(), "nothing is uncertain");
-        assert!(is_same(&ours, &ours.clone(), rules));
-        assert!(!is_same(&ours, &theirs, rules));
+        assert_eq!(is_same(&ours, &ours.clone(), rules), Some(true));
+        assert_eq!(is_same(&ours, &theirs, rules), Some(false));
     }
 
     fn shown(model: &ScreenModel) -> Option<String> {
