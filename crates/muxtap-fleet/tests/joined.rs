@@ -133,8 +133,15 @@ async fn a_host_that_may_not_announce_itself_is_reported() {
         assert_ne!(edited, permitted);
         fs::write(&file, edited).unwrap();
         let server = fleet.start();
-        let error = Daemon::join(&fleet, &server, "web-1", "web-1", &[Read]).refused().await;
-        assert!(error.message.contains(&format!("does not permit its {what} to {subject};")), "{error}");
+        let host = Daemon::join(&fleet, &server, "web-1", "web-1", &[Read]);
+        let said = |state: &State| match state {
+            State::Out(error) if error.code == ErrorCode::Unauthorized => Some(error.message.clone()),
+            // The reason that is given if NATS' error is not recognized.
+            State::Out(error) if error.message.contains("did not come back") => Some(error.message.clone()),
+            _ => None,
+        };
+        let message = said(&*host.fleet.state().wait_for(|state| said(state).is_some()).await.unwrap()).unwrap();
+        assert!(message.contains(&format!("does not permit its {what} to {subject};")), "{message}");
     }
 }
 
