@@ -47,7 +47,7 @@ const PANES: usize = 6;
 const RING: usize = 24 * 1024;
 /// The readers of each pane.
 const READERS: usize = 2;
-/// Turns of the runtime without anything to read or write, after which nothing more happens by itself.
+/// The engine is idle after this many turns of the runtime without anything to read or write.
 const QUIET_TURNS: usize = 6;
 
 /// Seeds that once found a failure, one each line; they are played first.
@@ -184,7 +184,7 @@ impl Run {
         }
     }
 
-    /// Runs the engine until it waits for tmux, for time or for nothing.
+    /// Runs the engine until it is idle.
     async fn settle(&self) {
         let mut quiet = 0;
         while quiet < QUIET_TURNS {

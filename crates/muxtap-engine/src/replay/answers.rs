@@ -1,4 +1,4 @@
-//! What lookups and waits answer.
+//! Checks of the results of lookups and waits.
 
 use std::time::Duration;
 

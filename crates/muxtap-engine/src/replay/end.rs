@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{READERS, Run};
 
-/// Time in which everything ends once nothing fails any more.
+/// The longest time from the last fault until everything has ended.
 const LAST: Duration = Duration::from_secs(240);
 
 /// How often there was something to check.
@@ -50,7 +50,7 @@ impl Run {
                 (client.deaf_until, client.mute_until) = (0, 0);
             }
         }
-        // What is printed first may be seeded, what is printed then is sent.
+        // The first line may be part of a seed; the second one is sent as output.
         for _ in 0..2 {
             self.print_everywhere();
             let until = Instant::now() + LAST;
@@ -78,7 +78,7 @@ impl Run {
         }
     }
 
-    /// Reads everything. Returns what has not ended or arrived, if anything.
+    /// Reads all output. Returns the first thing that has not ended or arrived.
     fn what_is_left(&mut self) -> Result<Option<String>, String> {
         if let Some(number) = self.lookups.iter().position(|(_, has_ended)| !has_ended) {
             return Ok(Some(format!("lookup {number} never ended")));

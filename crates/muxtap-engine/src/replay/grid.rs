@@ -1,4 +1,4 @@
-//! What a pane of the played tmux has printed, and what tmux shows of it.
+//! The output of a pane of the played tmux, and how tmux captures it.
 //!
 //! Programs print whole characters of ASCII and end lines with `\r\n`; no line wraps.
 

@@ -85,7 +85,7 @@ impl Position {
         format!("read …{}…, printed …{}…", shown(&self.segment), shown(rest))
     }
 
-    /// Checks that nothing of the pane's output is left. The pane must have printed something since the
+    /// Checks that the pane's output was read to its end. The pane must have printed something since the
     /// last gap.
     pub(super) fn check_end(&self, log: &[u8]) -> Result<(), String> {
         let log = plain(log);

@@ -289,7 +289,7 @@ impl Tmux {
         format!("client-{id}")
     }
 
-    /// Reads what clients have sent, and sends what is due. Returns whether there was any.
+    /// Reads clients' requests, and sends replies and output. Returns whether there were any.
     pub(super) fn pump(&mut self) -> bool {
         let mut was_busy = false;
         for id in self.clients.keys().copied().collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! A control client of the played tmux: what it has read, and what it has not sent yet.
+//! A control client of the played tmux, with its unread requests and unsent output.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,9 +20,9 @@ pub(super) struct Client {
     /// queued when it prints here again (N60).
     queued: BTreeMap<u32, usize>,
     blocks: u64,
-    /// tmux reads nothing of this client until this time.
+    /// tmux does not read this client's requests until this time.
     pub(super) deaf_until: u64,
-    /// tmux sends nothing to this client until this time.
+    /// tmux does not write to this client until this time.
     pub(super) mute_until: u64,
 }
 
@@ -51,7 +51,7 @@ impl Client {
         }
     }
 
-    /// Reads the lines that have come. Returns them, and whether the client goes on.
+    /// Returns the lines that have arrived, and whether the client is still connected.
     pub(super) fn lines(&mut self) -> (Vec<String>, bool) {
         let mut buffer = [0; 4096];
         let goes_on = loop {
