@@ -140,7 +140,7 @@ async fn a_host_that_may_not_announce_itself_is_reported() {
             State::Out(error) if error.message.contains("did not come back") => Some(error.message.clone()),
             _ => None,
         };
-        let message = said(&*host.fleet.state().wait_for(|state| said(state).is_some()).await.unwrap()).unwrap();
+        let message = said(&host.fleet.state().wait_for(|state| said(state).is_some()).await.unwrap()).unwrap();
         assert!(message.contains(&format!("does not permit its {what} to {subject};")), "{message}");
     }
 }
