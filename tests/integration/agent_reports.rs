@@ -183,6 +183,32 @@ fn a_program_that_no_rule_knows_is_an_agent_while_it_lives() {
     assert_eq!((&ended["agent"], &ended["pid"]), (&json!("mytool"), &works["pid"]));
 }
 
+/// A pane that has just begun, or was respawned, has another process than when it was listed.
+#[test]
+fn a_program_that_reports_as_it_begins_is_an_agent() {
+    let (world, pane) = stage(&[]);
+    world.ok(&["list-panes"]);
+    let program = world.path("bin/mytool");
+    put(
+        &program,
+        &format!("#!/bin/sh\n{} report-agent --source mytool --state working\nread -r line\n", muxtap(&world)),
+    );
+    let mut watch = watch(&world);
+    let mut before = Value::Null;
+    for _ in 0..10 {
+        world.tmux(&["respawn-pane", "-k", "-t", &pane, program.to_str().unwrap()]);
+        let works = loop {
+            let event = until(&mut watch, "working");
+            if event["pid"] != before {
+                break event;
+            }
+        };
+        before = works["pid"].clone();
+    }
+    let made = world.ok(&["new-session", "-s", "made", "--", program.to_str().unwrap()]);
+    assert_eq!(until(&mut watch, "working")["pane"], json!(made.trim()));
+}
+
 #[test]
 fn a_second_source_neither_ends_an_agent_nor_renames_it() {
     let (world, pane) = stage(&[]);

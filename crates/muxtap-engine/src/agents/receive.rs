@@ -110,30 +110,21 @@ impl Server {
         if !self.host.server().spec().is_local() {
             return Ok(None);
         }
-        let own = pane.metadata().pid;
-        let rules = self.engine.shared.agent_rules();
-        let local = self.engine.followed().into_iter().filter(|host| host.server().spec().is_local());
-        let panes: Vec<u32> = local
-            .flat_map(|host| host.server().topology().panes.iter().map(|pane| pane.pid).collect::<Vec<_>>())
-            .collect();
-        let subject = Subject::Process(caller.unwrap_or(own));
-        let found = self.engine.probe(subject, move |proc| {
-            let chain = caller.map(|caller| proc.ancestors_of(caller)).unwrap_or_default();
-            let foreground = proc.foreground_group(own);
-            match place_of(&chain, &panes, own, |pid| proc.terminal_number(pid)) {
-                // A caller that does not wait for the response has no place any more.
-                _ if caller.is_some() && chain.is_empty() && cfg!(target_os = "linux") => Err(()),
-                Caller::Elsewhere => Err(()),
-                Caller::Inside => Ok(Some(reporting_process(&rules, &chain, foreground, own))),
-                Caller::Outside => Ok(None),
+        let mut own = pane.metadata().pid;
+        let mut found = self.place_in(own, caller).await;
+        if caller.is_some() && matches!(found, Some(Ok(None))) {
+            // A pane that has just begun, or was respawned, has another process than when it was listed.
+            if let Ok(topology) = self.host.server().fresh().await {
+                own = topology.panes.iter().find(|row| row.id == pane.id()).map_or(own, |row| row.pid);
+                found = self.place_in(own, caller).await;
             }
-        });
+        }
         let refused = |why: &str| {
             let process = caller.map_or_else(|| "the caller".to_owned(), |pid| format!("process {pid}"));
             let message = format!("{process} does not run in pane {}: {why}", pane.id());
             Error::new(ErrorCode::Unauthorized, message)
         };
-        match found.await {
+        match found {
             Some(Ok(Some(pid))) => Ok(Some(pid)),
             Some(Err(())) => Err(refused("a program in a pane reports for that pane alone")),
             None => Err(Error::unavailable(format!("the processes of pane {} cannot be read now", pane.id()))),
@@ -166,6 +157,30 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Returns where a caller is, in relation to the pane whose first process is `own`: the process to which
+    /// its report belongs; `Ok(None)`: it is in no followed pane; `Err`: it is in another one, or unknown.
+    /// `None`: the processes cannot be read.
+    async fn place_in(&self, own: u32, caller: Option<u32>) -> Option<std::result::Result<Option<u32>, ()>> {
+        let rules = self.engine.shared.agent_rules();
+        let local = self.engine.followed().into_iter().filter(|host| host.server().spec().is_local());
+        let panes: Vec<u32> = local
+            .flat_map(|host| host.server().topology().panes.iter().map(|pane| pane.pid).collect::<Vec<_>>())
+            .collect();
+        let subject = Subject::Process(caller.unwrap_or(own));
+        let found = self.engine.probe(subject, move |proc| {
+            let chain = caller.map(|caller| proc.ancestors_of(caller)).unwrap_or_default();
+            let foreground = proc.foreground_group(own);
+            match place_of(&chain, &panes, own, |pid| proc.terminal_number(pid)) {
+                // A caller that does not wait for the response has no place any more.
+                _ if caller.is_some() && chain.is_empty() && cfg!(target_os = "linux") => Err(()),
+                Caller::Elsewhere => Err(()),
+                Caller::Inside => Ok(Some(reporting_process(&rules, &chain, foreground, own))),
+                Caller::Outside => Ok(None),
+            }
+        });
+        found.await
     }
 
     /// Forgets the reports of a process when it ends.
